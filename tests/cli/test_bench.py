@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.cli.bench.app import NAME
 from holdfast.cli.bench.figures import MEANINGS, percentile
-from holdfast.cli.bench.workers import crew
+from holdfast.cli.bench.workers import workers_running
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import State
@@ -53,12 +53,12 @@ def test_where_others_work_it_asks(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "this database has other work: 1 unfinished job" in refused.stderr
     code, seen = on_terminal("bench", folder=tmp_path, typed="\n")
-    assert (code, "Measure all the same? [y/N]" in seen, "nothing was done" in seen) == (1, True, True)
+    assert (code, "Continue? [y/N]" in seen, "nothing was done" in seen) == (1, True, True)
     assert run_holdfast("jobs", "list", folder=tmp_path).stdout.split("\t")[0] == job
 
 
 def test_ctrl_c_removes_what_was_made_so_far(tmp_path: Path) -> None:
-    code, seen = on_terminal("bench", "--jobs", "3000", folder=tmp_path, interrupt_at="by hand, drain")
+    code, seen = on_terminal("bench", "--jobs", "3000", folder=tmp_path, interrupt_at="raw SQL, drain")
     assert (code, "Traceback" in seen) == (130, False)
     assert run_holdfast("jobs", "list", "--type", NAME, folder=tmp_path).stdout == ""
     assert run_holdfast("queues", "list", folder=tmp_path).stdout == "", "nor is the queue still paused"
@@ -72,7 +72,7 @@ def test_what_a_killed_run_left_waiting_is_taken_away_first(holdfast: Holdfast, 
 
 def test_a_worker_that_does_not_start_is_an_error_that_says_why(tmp_path: Path) -> None:
     async def start() -> None:
-        async with crew(["--concurrency", "0", "--database", f"sqlite:///{tmp_path}/jobs.db"], 1):
+        async with workers_running(["--concurrency", "0", "--database", f"sqlite:///{tmp_path}/jobs.db"], 1):
             raise AssertionError("it started")
 
     with pytest.raises(HoldfastError, match=r"a worker did not start: holdfast: --concurrency must be"):

@@ -106,7 +106,7 @@ def test_the_example_hands_in_its_jobs_once(tmp_path: Path) -> None:
             assert dev.end() == 0
     jobs = holdfast("jobs", "list", folder=tmp_path).stdout.splitlines()
     assert len(jobs) == 8
-    assert not re.search(r"retrying +attempt", dev.said)  # as the narrator tells it, who was asked to be quiet
+    assert not re.search(r"retrying +attempt", dev.said)  # --quiet: no lines about jobs
 
 
 CHECKPOINT = "SELECT checkpoint FROM holdfast_jobs WHERE id = ?"
@@ -231,7 +231,7 @@ def test_a_number_that_cannot_be_is_a_sentence(folder: Path) -> None:
     assert "--concurrency must be a number from 1" in done.stderr
 
 
-# -- the narrator -----------------------------------------------------------------------------------------------
+# -- the event printer -----------------------------------------------------------------------------------------------
 
 
 async def canceled(engine: Engine, job_type: str, jobs: int) -> None:
@@ -246,24 +246,24 @@ async def canceled(engine: Engine, job_type: str, jobs: int) -> None:
 
 
 async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    narrator = EventPrinter(engine, await engine.reads.feed_end())
+    printer = EventPrinter(engine, await engine.reads.feed_end())
     await canceled(engine, "many", LINES_MAX + 5)
-    assert await narrator.look()
+    assert await printer.poll()
     told = capsys.readouterr().out.splitlines()
     assert told[:-1] == ["00:00:00  many        canceled   too many"] * LINES_MAX
     assert told[-1] == "          and 5 lines like these: 5 canceled"
-    assert not await narrator.look()
+    assert not await printer.poll()
 
 
 async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    narrator = EventPrinter(engine, await engine.reads.feed_end())
+    printer = EventPrinter(engine, await engine.reads.feed_end())
     worker, lease = await claimed(engine, type="send")
     trace = {"traceback": "Traceback (most recent call last):\n  connect(password=canary)\nOSError: no\n"}
     await engine.fail(worker, lease.id, lease.token, "OSError", "no", context=trace, permanent=True)
     while not (told := capsys.readouterr().out):
-        await narrator.look()
+        await printer.poll()
     line, *below = told.splitlines()
     assert line.endswith("send        dead       attempt 1 of 5: OSError: no")
     assert below == ["    Traceback (most recent call last):", "      connect(password=***)", "    OSError: no"]
@@ -271,9 +271,9 @@ async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
 
 async def test_the_past_is_not_told_again(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     await canceled(engine, "old", 1)
-    narrator = EventPrinter(engine, await engine.reads.feed_end())
+    printer = EventPrinter(engine, await engine.reads.feed_end())
     await canceled(engine, "new", 2)
-    await narrator.look()
+    await printer.poll()
     told = capsys.readouterr().out
     assert told.count("new") == 2
     assert "old" not in told

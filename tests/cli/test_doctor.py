@@ -72,7 +72,7 @@ def test_a_healthy_database_is_ok(holdfast: Holdfast, store_url: str) -> None:
     answer = holdfast("doctor")
     ours = {name: level for name, level in levels(answer).items() if name not in {*DURABLE, "library"}}
     assert set(ours.values()) == {"ok"}, answer.out
-    assert {"settings", "database", "schema", "indexes", "maintenance", "leases", "workers", "deaths"} <= ours.keys()
+    assert {"settings", "database", "schema", "indexes", "maintenance", "leases", "workers", "dead jobs"} <= ours.keys()
     assert answer.code == (0 if store_url.startswith("sqlite") else 1)
 
 
@@ -129,7 +129,7 @@ def test_a_broker_that_cannot_be_is_a_failure_and_one_that_is_away_a_warning(
     assert (answer.code, finding(answer, "broker")[0]) == (0, "warn")
     assert "hunter2" not in answer.out
     monkeypatch.setenv("HOLDFAST_REDIS_URL", redis_server.url)
-    assert finding(on_sqlite("doctor"), "broker") == ("ok", "redis: it answers")
+    assert finding(on_sqlite("doctor"), "broker") == ("ok", "redis is reachable")
 
 
 def test_an_index_that_is_gone_is_a_failure(holdfast: Holdfast, store_url: str) -> None:
@@ -158,7 +158,7 @@ def test_a_clock_that_is_an_hour_off_is_a_warning(on_postgres: Holdfast, monkeyp
     real = Clock.now
     monkeypatch.setattr(Clock, "now", lambda clock: real(clock) + timedelta(hours=3))
     level, says = finding(on_postgres("doctor"), "clock")
-    assert (level, says.startswith("the server's is 3 h behind this machine's")) == ("warn", True)
+    assert (level, says.startswith("the server clock is 3 h behind this machine's")) == ("warn", True)
 
 
 @contextmanager
@@ -229,7 +229,7 @@ def test_a_file_that_others_can_read_is_a_warning(on_sqlite: Holdfast, tmp_path:
     answer = on_sqlite("doctor")
     assert answer.code == 0
     level, says = finding(answer, "permissions")
-    assert (level, says.startswith("others can open jobs.db")) == ("warn", True)
+    assert (level, says.startswith("other users can read jobs.db")) == ("warn", True)
 
 
 def test_a_damaged_file_is_a_failure(on_sqlite: Holdfast, tmp_path: Path) -> None:
@@ -266,9 +266,9 @@ def test_jobs_that_do_not_get_on_are_warned_about(
     assert finding(answer, "maintenance")[0] == "warn"
     assert finding(answer, "leases")[1].startswith("1 job still counted as running, though the lease ended")
     assert finding(answer, "workers")[1].startswith(
-        "no live worker may take 'render' of queue 'video' (needs cuda, hdr); "
+        "no live worker can claim 'render' of queue 'video' (needs cuda, hdr); "
     )
-    assert finding(answer, "deaths")[1].startswith("1 job died in the last hour: E_DISK 1; ")
+    assert finding(answer, "dead jobs")[1].startswith("1 job died in the last hour: E_DISK 1; ")
     assert {level for name, level in levels(answer).items() if name not in DURABLE} == {"ok", "warn"}
 
 
@@ -297,7 +297,7 @@ def test_only_kinds_of_jobs_that_wait_now_are_looked_at(holdfast: Holdfast, mean
     assert finding(holdfast("doctor"), "workers")[0] == "ok"
     holdfast("jobs", "create", "now")
     says = finding(holdfast("doctor"), "workers")[1]
-    assert says.startswith("no live worker may take 'now' of queue 'default'; ")
+    assert says.startswith("no live worker can claim 'now' of queue 'default'; ")
 
 
 def test_a_type_that_no_live_worker_runs_is_named(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
@@ -306,7 +306,7 @@ def test_a_type_that_no_live_worker_runs_is_named(holdfast: Holdfast, meanwhile:
     assert finding(holdfast("doctor"), "workers")[0] == "ok"
     holdfast("jobs", "create", "film")
     says = finding(holdfast("doctor"), "workers")[1]
-    assert says.startswith("no live worker may take 'film' of queue 'default' (no live worker runs this type); ")
+    assert says.startswith("no live worker can claim 'film' of queue 'default' (no live worker runs this type); ")
 
 
 def test_maintenance_that_has_nothing_to_do_may_rest(
@@ -347,18 +347,18 @@ def test_only_deaths_and_only_those_of_the_last_hour_are_counted(
         await engine.cancel((await engine.create(NewJob(type="a"))).id)
 
     meanwhile(story)
-    assert finding(holdfast("doctor"), "deaths")[1].startswith("1 job died in the last hour: E_DISK 1; ")
+    assert finding(holdfast("doctor"), "dead jobs")[1].startswith("1 job died in the last hour: E_DISK 1; ")
     monkeypatch.setattr(jobs, "HOUR", 0.0)
-    assert finding(holdfast("doctor"), "deaths")[0] == "ok"
+    assert finding(holdfast("doctor"), "dead jobs")[0] == "ok"
 
 
 def test_a_lease_that_has_just_ended_is_left_to_maintenance(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(lambda engine: claimed(engine, policy={"lease_seconds": 0.05, "heartbeat_seconds": 0.01}))
     time.sleep(0.1)
-    assert finding(holdfast("doctor"), "leases") == ("ok", "none is long over")
+    assert finding(holdfast("doctor"), "leases") == ("ok", "no expired lease is waiting to be reaped")
 
 
 def test_what_is_not_deleted_for_want_of_an_extension_is_told() -> None:
     found = jobs._retention(Overdue(jobs=3), ["notes"])
-    assert (found.level, "; no live process has extension notes, without which" in found.says) == ("warn", True)
+    assert (found.level, "; no live process has extension notes, which is needed" in found.says) == ("warn", True)
     assert "notes" not in jobs._retention(Overdue(deliveries=3), ["notes"]).says

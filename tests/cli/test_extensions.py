@@ -33,7 +33,7 @@ def test_one_is_listed_and_forgotten(holdfast: Holdfast, meanwhile: Meanwhile) -
         "holdfast: --yes is needed to forget an extension when standard input is not a terminal\n",
     )
     done = holdfast("extensions", "forget", "notes", "--yes")
-    assert (done.code, done.out) == (0, "extension 'notes' is forgotten: 1 job type and 1 job need it no more\n")
+    assert (done.code, done.out) == (0, "extension 'notes' is forgotten: detached 1 job type and 1 job\n")
     assert holdfast("extensions", "list").out == ""
     again = holdfast("extensions", "forget", "notes", "--yes")
     assert (again.code, again.err) == (2, "holdfast: unknown extension 'notes'; known: none.\n")
@@ -48,7 +48,7 @@ def test_it_asks_first(
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stdin", terminal)
     answer = holdfast("extensions", "forget", "notes")
-    question = "1 unfinished job will go on without the hooks of extension notes.\nforget notes? [y/N] "
+    question = "1 unfinished job will continue without the hooks of extension notes.\nforget notes? [y/N] "
     assert answer.err == question + ("nothing was done\n" if left else "")
     assert answer.code == left
     assert len(holdfast("extensions", "list").rows) == left

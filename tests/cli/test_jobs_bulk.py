@@ -48,7 +48,7 @@ def test_a_delayed_job_is_woken_and_one_that_runs_will_not_wait(holdfast: Holdfa
     waiting = meanwhile(delayed)
     _, lease = meanwhile(claimed)
     told = holdfast("jobs", "wake", "--status", "PENDING,RUNNING", "--dry-run").out.splitlines()
-    assert told[2:] == ["1 job would be woken", "1 job would be left alone: it runs"]
+    assert told[2:] == ["1 job would be woken", "1 job would be skipped: already running"]
     answer = holdfast("jobs", "wake", waiting, lease.id)
     assert (answer.code, answer.rows) == (0, [[waiting, "woken"], [lease.id, "runs"]])
     assert holdfast("jobs", "show", waiting, "--json").json["reason"] == "woken"
@@ -87,7 +87,7 @@ def test_a_filter_cancels_what_it_finds_over_many_pages(holdfast: Holdfast, mean
     answer = holdfast("jobs", "cancel", "--type", "crawl", "--yes")
     assert (answer.code, answer.out) == (0, "450 jobs canceled\n")
     assert states(holdfast).count("queued") == 1
-    assert holdfast("jobs", "cancel", "--type", "crawl", "--yes").out == "no job is like that\n"
+    assert holdfast("jobs", "cancel", "--type", "crawl", "--yes").out == "no job matches\n"
 
 
 def test_a_limit_stops_early_with_the_newest(holdfast: Holdfast) -> None:
@@ -125,9 +125,9 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(holdfast: Holdfast, meanwh
 @pytest.mark.parametrize("verb", ["cancel", "redrive"])
 def test_neither_ids_nor_a_filter_or_both_is_a_usage_error(holdfast: Holdfast, verb: str) -> None:
     for arguments, says in (
-        ([], "say which jobs, by id or by a filter"),
-        (["--yes"], "say which jobs, by id or by a filter"),
-        ([NOBODYS, "--type", "a"], "give the ids of jobs or a filter, not both"),
+        ([], "no jobs given: use ids or a filter"),
+        (["--yes"], "no jobs given: use ids or a filter"),
+        ([NOBODYS, "--type", "a"], "use job ids or a filter, not both"),
     ):
         answer = holdfast("jobs", verb, *arguments)
         assert answer.code == 2
@@ -162,7 +162,7 @@ def test_a_dead_job_is_redriven_once_however_often_it_is_asked_for(holdfast: Hol
     job = holdfast("jobs", "show", new, "--json").json
     assert (job["redriveOf"], job["payload"], job["state"]) == (old, {"n": 1}, "queued")
     assert holdfast("jobs", "redrive", old).rows == [[old, f"already redriven as {new}"]]
-    assert holdfast("jobs", "redrive", "--state", "dead", "--yes").out == "1 job left alone: redriven before\n"
+    assert holdfast("jobs", "redrive", "--state", "dead", "--yes").out == "1 job skipped: already redriven\n"
     assert len(states(holdfast)) == 2
     assert holdfast("jobs", "redrive", old, "--again").code == 0
     assert len(states(holdfast)) == 3

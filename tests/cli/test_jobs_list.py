@@ -51,7 +51,7 @@ def test_a_page_says_where_the_next_one_begins(holdfast: Holdfast) -> None:
     created = [create(holdfast, "a") for _ in range(3)]
     first = holdfast("jobs", "list", "--limit", "2")
     assert ids(first) == created[:0:-1]
-    assert first.err == f"there are more: add --cursor {created[1]}\n"
+    assert first.err == f"more results: add --cursor {created[1]}\n"
     second = holdfast("jobs", "list", "--limit", "2", "--cursor", created[1])
     assert (ids(second), second.err) == ([created[0]], "")
     assert holdfast("jobs", "list", "--limit", "2", "--json").json["nextCursor"] == created[1]

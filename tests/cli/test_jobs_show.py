@@ -45,7 +45,7 @@ def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) 
     shown = holdfast("jobs", "show", job_id)
     assert facts(shown.out)["state"].startswith("dead_letter (dead) since ")
     assert "E_DISK: no space\n" in shown.out, "a long text keeps its lines"
-    assert "attempts that ended" in shown.out
+    assert "finished attempts" in shown.out
     job = holdfast("jobs", "show", job_id, "--json").json
     assert (job["state"], job["storedState"], job["status"], job["reason"]) == (
         "dead_letter",
@@ -140,7 +140,7 @@ def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Me
     paused = holdfast("jobs", "why", job_id)
     answer, _, clauses = paused.out.partition("\n\n")
     assert answer.startswith("Queue 'mail' is paused since ")
-    assert answer.endswith(" by alice. `holdfast queues resume mail` opens it.")
+    assert answer.endswith(" by alice. Resume it with `holdfast queues resume mail`.")
     assert [line.split("\t")[:2] for line in clauses.splitlines()] == [
         *(["yes", "state"], ["yes", "time"], ["no", "queue"], ["yes", "workers"], ["yes", "turn"])
     ]
@@ -184,7 +184,7 @@ def test_each_attempt_has_its_error_and_tracebacks_are_shown_when_asked_for(
 ) -> None:
     job_id = meanwhile(failed_twice)
     shown = holdfast("jobs", "show", job_id).out
-    attempts = shown.partition("attempts that ended\n")[2].splitlines()
+    attempts = shown.partition("finished attempts\n")[2].splitlines()
     assert [row.split("\t")[-1] for row in attempts] == ["OSError: disk full ...", "E_NO: no: password=***"]
     assert '{"context":{"node":"b"}}' in shown
     assert "Traceback" not in shown

@@ -18,7 +18,7 @@ def test_a_key_is_printed_once_and_listed_without_its_secret(holdfast: Holdfast)
     """SEC-4: shown once."""
     made = holdfast("keys", "create", "--name", "shop", "--tenant", "acme", "--scopes", "jobs:create,jobs:read")
     key = key_in(made)
-    assert made.err == f"key {key.id} of tenant acme may jobs:create, jobs:read; it is shown only now\n"
+    assert made.err == f"key {key.id} of tenant acme may jobs:create, jobs:read; it cannot be shown again\n"
     listed = holdfast("keys", "list")
     [[*row, made_at, expires, used, may]] = listed.rows
     assert row == [key.id, "client", "acme", "shop", "", "live"]
@@ -33,8 +33,8 @@ def test_a_key_stands_for_a_user_and_opens_an_extension(holdfast: Holdfast) -> N
     made = holdfast("keys", "create", "--subject", "alice", "--scopes", "jobs:read,images:write")
     key = key_in(made)
     assert made.err.splitlines() == [
-        f"key {key.id} of tenant default for alice may images:write, jobs:read; it is shown only now",
-        "only servers that have the extension images ask for its scopes",
+        f"key {key.id} of tenant default for alice may images:write, jobs:read; it cannot be shown again",
+        "only servers with the extension images check its scopes",
     ]
     [row] = holdfast("keys", "list").rows
     assert (row[4], row[-1]) == ("alice", "images:write, jobs:read")

@@ -138,7 +138,7 @@ def test_what_is_not_a_command_is_a_usage_error(tmp_path: Path, arguments: list[
         (["worker", "--ap", "tasks:app"], "holdfast worker ", "unknown option --ap; did you mean --app?"),
         (["worker", "--concurency=3"], "holdfast worker ", "unknown option --concurency; did you mean --concurrency?"),
         (["jobs", "list", "--xyzzy"], "holdfast jobs list ", "unknown option --xyzzy"),
-        (["jobs", "show", "a", "b"], "holdfast jobs show ", "nothing here takes b"),
+        (["jobs", "show", "a", "b"], "holdfast jobs show ", "unexpected arguments: b"),
         (["jobs", "list", "--database", ""], "holdfast jobs list ", "--database: give a database URL"),
         (["dev", "--queues", ","], "holdfast dev ", "--queues: give at least one name"),
         (["dev", "--queues", ""], "holdfast dev ", "--queues: give at least one name"),

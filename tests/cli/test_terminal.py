@@ -74,7 +74,7 @@ def test_ctrl_c_in_the_middle_says_what_was_done(tmp_path: Path, two_jobs: list[
     )
     assert (code, "Traceback" in seen, seen.count("redriven as")) == (130, False, 1)
     assert holdfast("jobs", "redrive", "--state", "canceled", "--yes", folder=tmp_path).stdout == (
-        "1 job left alone: redriven before\n1 job redriven\n"
+        "1 job skipped: already redriven\n1 job redriven\n"
     ), "and goes on where it was stopped"
 
 

@@ -1,4 +1,4 @@
-"""`holdfast top`: one picture, the same as JSON, and the view that goes on."""
+"""`holdfast top`: one render, the same as JSON, and the view that goes on."""
 
 import asyncio
 import io
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from holdfast.cli.top import collector as watching
 from holdfast.cli.top.collector import Collector, Counts
-from holdfast.cli.top.render import picture, shared
+from holdfast.cli.top.render import render, shared
 from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
@@ -39,7 +39,7 @@ async def a_day(engine: Engine) -> None:
     await half_done(engine)
 
 
-# -- one picture -----------------------------------------------------------------------------------------------------
+# -- one render -----------------------------------------------------------------------------------------------------
 
 
 def test_json_tells_what_waits_what_runs_and_what_ended(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
@@ -80,7 +80,7 @@ def test_the_picture_says_the_same(holdfast: Holdfast, meanwhile: Meanwhile) -> 
 def test_an_empty_database_is_no_error(holdfast: Holdfast) -> None:
     seen = holdfast(*ONCE, "--json").json
     assert (seen["queues"], seen["workers"], seen["running"], seen["ended"]) == ([], [], [], [])
-    words = ("no job waits or runs", "no worker is alive", "no job runs", "no job ended lately")
+    words = ("no unfinished jobs", "no live workers", "no running jobs", "no recently finished jobs")
     assert all(word in holdfast(*ONCE).out for word in words)
 
 
@@ -95,17 +95,17 @@ def test_an_interval_is_a_span_of_time(holdfast: Holdfast, interval: str) -> Non
 async def test_rates_are_what_came_and_went_between_two_looks(engine: Engine, clock: MovableClock) -> None:
     watch = Collector(engine, "here")
     await succeeded(engine, queue="mail")
-    assert (await watch.look()).totals.in_per_second is None
+    assert (await watch.collect()).totals.in_per_second is None
     await succeeded(engine, queue="mail")
     await engine.create_many([NewJob(type="a")] * 9)
     clock.advance(2)
-    frame = await watch.look()
+    frame = await watch.collect()
     assert [(line.queue, line.in_per_second, line.out_per_second) for line in frame.queues] == [
         ("default", 4.5, 0.0),
         ("mail", 0.5, 0.5),
     ]
     clock.advance(1)
-    assert (await watch.look()).totals.in_per_second == 0.0
+    assert (await watch.collect()).totals.in_per_second == 0.0
     await watch.close()
 
 
@@ -114,11 +114,11 @@ async def test_of_many_events_the_newest_stand_for_the_rest(
 ) -> None:
     monkeypatch.setattr(watching, "FLOW_SAMPLE", 100)
     watch = Collector(engine, "here")
-    await watch.look()
+    await watch.collect()
     for _ in range(20):
         await engine.create_many([NewJob(type="a")] * 10)
     clock.advance(1)
-    rate = (await watch.look()).totals.in_per_second
+    rate = (await watch.collect()).totals.in_per_second
     assert rate is not None
     assert 150 < rate < 250
     await watch.close()
@@ -127,21 +127,21 @@ async def test_of_many_events_the_newest_stand_for_the_rest(
 async def test_what_ended_is_kept_newest_first_and_told_once(engine: Engine) -> None:
     watch = Collector(engine, "here")
     first = await succeeded(engine)
-    assert [job.job_id for job in (await watch.look()).ended] == [first]
+    assert [job.job_id for job in (await watch.collect()).ended] == [first]
     second = await dead(engine)
     for _ in range(2):
-        assert [job.job_id for job in (await watch.look()).ended] == [second, first]
+        assert [job.job_id for job in (await watch.collect()).ended] == [second, first]
     await watch.close()
 
 
 async def test_after_a_long_gap_there_are_no_rates(engine: Engine, clock: MovableClock) -> None:
     watch = Collector(engine, "here")
-    await watch.look()
+    await watch.collect()
     await engine.create(NewJob(type="a"))
     clock.advance(3600)
-    assert (await watch.look()).totals.in_per_second is None
+    assert (await watch.collect()).totals.in_per_second is None
     clock.advance(1)
-    assert (await watch.look()).totals.in_per_second == 0.0
+    assert (await watch.collect()).totals.in_per_second == 0.0
     await watch.close()
 
 
@@ -150,9 +150,9 @@ async def test_a_worker_that_says_nothing_is_silent_though_nobody_marked_it(
 ) -> None:
     watch = Collector(engine, "here")
     clock.advance(89)
-    assert [line.status for line in (await watch.look()).workers] == ["active"]
+    assert [line.status for line in (await watch.collect()).workers] == ["active"]
     clock.advance(2)
-    assert [line.status for line in (await watch.look()).workers] == ["silent"]
+    assert [line.status for line in (await watch.collect()).workers] == ["silent"]
     await watch.close()
 
 
@@ -165,14 +165,14 @@ async def test_looks_do_not_wait_for_a_count_that_takes_long(engine: Engine, mon
         return await count()
 
     await engine.create(NewJob(type="a"))
-    await watch.look()
+    await watch.collect()
     monkeypatch.setattr(watch, "_count", slow)
     monkeypatch.setattr(watch, "_count_again", 0.0)
     await engine.create(NewJob(type="a"))
-    assert (await watch.look()).totals.waiting == 1, "the count before"
+    assert (await watch.collect()).totals.waiting == 1, "the count before"
     may_go_on.set()
     async with asyncio.timeout(30):
-        while (await watch.look()).totals.waiting == 1:
+        while (await watch.collect()).totals.waiting == 1:
             continue
     await watch.close()
 
@@ -254,7 +254,7 @@ def _ended(number: str, words: str) -> EndedRow:
 def drawn(frame: TopSnapshot, width: int, height: int) -> list[str]:
     """What a person would see who has a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
-    shown = picture(frame, width=width, height=height, trouble="away", foot="q quits")
+    shown = render(frame, width=width, height=height, trouble="away", foot="q quits")
     return ["".join(segment.text for segment in line) for line in console.render_lines(shown)]
 
 
@@ -280,7 +280,7 @@ def test_what_others_wrote_does_not_steer_the_terminal() -> None:
 def test_the_view_goes_on_until_q_and_leaves_the_terminal_as_it_was(tmp_path: Path, store_url: str) -> None:
     run_holdfast("migrate", folder=tmp_path, url=store_url)
     with Screen("top", "--interval", "0.1", folder=tmp_path, HOLDFAST_DATABASE_URL=store_url) as screen:
-        screen.until("no job waits or runs", "q quits")
+        screen.until("no unfinished jobs", "q quits")
         assert screen.modes_now() != screen.modes
         run_holdfast("jobs", "create", "send-email", "--queue", "mail", folder=tmp_path, url=store_url)
         screen.until("1 waiting", "mail")
@@ -308,14 +308,14 @@ def test_on_a_terminal_too_once_is_once(tmp_path: Path) -> None:
     run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--once", "--interval", "0.1", folder=tmp_path) as screen:
         assert screen.end() == 0
-        assert "no job runs" in screen.drawn
+        assert "no running jobs" in screen.drawn
         assert OTHER_SCREEN not in screen.drawn
 
 
 def test_another_size_is_drawn_at_once(tmp_path: Path) -> None:
     run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--interval", "60", folder=tmp_path, columns=120) as screen:
-        screen.until("no job waits or runs", "q quits")
+        screen.until("no unfinished jobs", "q quits")
         screen.resize(70, 20)
         screen.process.send_signal(signal.SIGWINCH)
         assert len(screen.until("q quits").splitlines()) <= 20
@@ -332,9 +332,9 @@ def server() -> Iterator[PostgresServer]:
 def test_a_database_that_goes_away_is_said_so_and_waited_for(tmp_path: Path, server: PostgresServer) -> None:
     run_holdfast("migrate", folder=tmp_path, url=server.dsn())
     with Screen("top", "--interval", "0.1", folder=tmp_path, HOLDFAST_DATABASE_URL=server.dsn()) as screen:
-        screen.until("no job waits or runs", "q quits")
+        screen.until("no unfinished jobs", "q quits")
         server.stop()
-        screen.until("the database is away, trying again", "no job waits or runs")
+        screen.until("database unreachable, retrying", "no unfinished jobs")
         server.start()
         run_holdfast("jobs", "create", "send-email", folder=tmp_path, url=server.dsn())
         assert "is away" not in screen.until("1 waiting")

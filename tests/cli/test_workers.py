@@ -18,7 +18,7 @@ def test_a_registered_worker_is_listed_with_what_it_offers(holdfast: Holdfast) -
     assert row == [
         *(worker_id, "encoder-1", "video", "active", "0", "4", row[6], "", ""),
         "codecs, codecs:h264, codecs:vp9, gpu",
-        "has not asked yet",
+        "no claim yet",
     ]
     [worker] = holdfast("workers", "list", "--json").json["workers"]
     assert (worker["workerId"], worker["status"], worker["holds"]) == (worker_id, "active", 0)
@@ -48,7 +48,7 @@ def test_a_worker_that_is_not_there_is_exit_3_and_an_ambiguous_name_exit_4(
     holdfast: Holdfast, meanwhile: Meanwhile
 ) -> None:
     gone = holdfast("workers", "disable", "nobody")
-    assert (gone.code, gone.err) == (3, "holdfast: no worker 'nobody'; `holdfast workers list` names them\n")
+    assert (gone.code, gone.err) == (3, "holdfast: no worker 'nobody'; see `holdfast workers list`\n")
 
     async def twins(engine: Engine) -> None:
         await engine.workers.register(name="twin")

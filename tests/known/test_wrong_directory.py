@@ -12,7 +12,7 @@ from tests.cli.processes import holdfast
     "typed", ["jobs list", "jobs create hello", "queues list", "top --once", "workers list", "keys list"]
 )
 def test_a_command_warns_of_the_empty_database_that_it_makes(tmp_path: Path, typed: str) -> None:
-    made = f"warning: there was no database at {tmp_path.resolve()}/.holdfast/holdfast.db; a new, empty one is made"
+    made = f"warning: no database at {tmp_path.resolve()}/.holdfast/holdfast.db; creating a new, empty one"
     first, second = [holdfast(*typed.split(), folder=tmp_path) for _ in range(2)]
     assert (first.returncode, second.returncode) == (0, 0)
     assert made in first.stderr

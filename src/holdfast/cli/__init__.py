@@ -1,12 +1,12 @@
-"""The command line: one file per group of commands."""
+"""The `holdfast` command line: one file per group of commands."""
 
 from __future__ import annotations
 
-INTERRUPTED = 130  # what a shell makes of SIGINT
+INTERRUPTED = 130  # the shell's exit code for SIGINT
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Everything is loaded in here, where a Ctrl-C that comes early is no traceback."""
+    """Imports happen inside the `try`, so that an early Ctrl-C prints no traceback."""
     try:
         from holdfast.cli.commands import run
 

@@ -1,4 +1,4 @@
-"""`--app module:attribute`: the app that a command works for."""
+"""The option `--app MODULE:APP`: imports the app and reports import errors in one sentence."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def named_app(options: argparse.Namespace) -> App | None:
         return None
     if getattr(options, "loaded_app", None) is None:
         options.loaded_app = load_app(reference)
-        load(
-            extensions=options.loaded_app.sections
-        )  # a typo does not go unnoticed because the app has its own settings
+        load(extensions=options.loaded_app.sections)  # rejects misspelled settings of the app's extensions
         if options.database is not None:
             options.loaded_app.settings = replace(options.loaded_app.settings, database_url=options.database)
             options.loaded_app.loaded_as = ""
@@ -38,12 +36,12 @@ def named_app(options: argparse.Namespace) -> App | None:
 
 def required_app(options: argparse.Namespace) -> App:
     if (app := named_app(options)) is None:
-        raise Invalid("say which app: --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP", code="invalid_app")
+        raise Invalid("no app given: use --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP", code="invalid_app")
     return app
 
 
 def load_app(reference: str) -> App:
-    """Import the app, with the current directory first on the path. Whatever is wrong becomes one sentence."""
+    """Import the app, with the current directory first on the path. Any error becomes one sentence."""
     from holdfast.sdk.app import App
     from holdfast.worker.processes.app_loader import load as imported
 
@@ -55,9 +53,9 @@ def load_app(reference: str) -> App:
             raise Invalid(
                 f"there is no module {module!r}; is it installed, or a file in this directory?", code="invalid_app"
             ) from None
-        raise _broken(reference, error) from error
+        raise _import_error(reference, error) from error
     except Exception as error:
-        raise _broken(reference, error) from error
+        raise _import_error(reference, error) from error
     if not isinstance(found, App):
         raise Invalid(
             f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App",
@@ -72,26 +70,26 @@ def load_app(reference: str) -> App:
     return found
 
 
-def _broken(reference: str, error: Exception) -> Invalid:
-    """What went wrong, and where in the code of whoever wrote the app."""
-    place = _place(error)
+def _import_error(reference: str, error: Exception) -> Invalid:
+    """The error, and the line in the app's own code."""
+    location = _location(error)
     if isinstance(error, Invalid):
-        return Invalid(f"{error.message} ({place})" if place else error.message, code=error.code)
-    said = error.msg if isinstance(error, SyntaxError) else error
+        return Invalid(f"{error.message} ({location})" if location else error.message, code=error.code)
+    message = error.msg if isinstance(error, SyntaxError) else error
     return Invalid(
-        f"{reference} cannot be imported: {type(error).__name__}: {said}{f' ({place})' if place else ''}",
+        f"{reference} cannot be imported: {type(error).__name__}: {message}{f' ({location})' if location else ''}",
         code="invalid_app",
     )
 
 
-def _place(error: Exception) -> str:
-    """The innermost line of theirs: not of Python's own machinery, nor of ours, nor of a library."""
+def _location(error: Exception) -> str:
+    """The innermost line of the app: not of Python, Holdfast or another library."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
-    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
-    return f"{theirs[-1].filename}, line {theirs[-1].lineno}" if theirs else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_app_code(frame.filename)]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
 
 
-def _is_theirs(file: str) -> bool:
-    machinery = ("<", sysconfig.get_path("stdlib"), f"{files('holdfast')}")
-    return not file.startswith(machinery) and "site-packages" not in file
+def _is_app_code(file: str) -> bool:
+    not_app = ("<", sysconfig.get_path("stdlib"), f"{files('holdfast')}")
+    return not file.startswith(not_app) and "site-packages" not in file

@@ -1,4 +1,4 @@
-"""All commands, and how each ends: an error becomes a sentence and an exit code."""
+"""The list of commands, and the top level: an error is printed as a sentence and becomes an exit code."""
 
 from __future__ import annotations
 
@@ -57,34 +57,34 @@ COMMANDS = (
     completion,
 )
 
-# What PostgreSQL calls the connections of a command; those of the others are `holdfast cli`.
+# `application_name` of the PostgreSQL connections of a command; the others use `holdfast cli`.
 ROLES = {"dev": "dev", "serve": "server", "worker": "worker"}
 
 
 def run(arguments: list[str] | None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     try:
-        _print_anything()
+        _escape_unencodable()
         if not typed:
             print(init.BEGIN)
             return 0
         options = make_parser().parse_args(typed)
         name_process(ROLES.get(typed[0], "cli"))
         code = int(options.run(options))
-        sys.stdout.flush()  # while what goes wrong with it can still be caught
+        sys.stdout.flush()  # errors can still be caught here
         return code
     except HoldfastError as error:
-        if is_json():  # whoever reads the log reads JSON
+        if is_json():  # the log is JSON
             log.critical("%s", error.full, extra={"code": error.code})
         else:
-            print(_told(error, as_json="--json" in typed), file=sys.stderr)
+            print(_error_text(error, as_json="--json" in typed), file=sys.stderr)
         return code_of(error)
-    except BrokenPipeError:  # `| head` has seen enough; Python must not try to write the rest at its end
+    except BrokenPipeError:  # such as `| head`: Python must not flush the rest at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
 
 
-def _told(error: HoldfastError, *, as_json: bool) -> str:
+def _error_text(error: HoldfastError, *, as_json: bool) -> str:
     if as_json:
         return json.dumps({"code": error.code, "message": error.full})
     usage = error.usage if isinstance(error, Usage) else ""
@@ -106,8 +106,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_anything() -> None:
-    """A terminal that lacks a character shows its number instead of ending the program."""
+def _escape_unencodable() -> None:
+    """Escape characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""`holdfast completion`: a script that teaches a shell the commands and options, made by walking the parser."""
+"""`holdfast completion`: prints a shell completion script, generated from the argument parser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.cli.parser import command
 from holdfast.lifecycle import BUILT_IN, STATUS, State
 
-# What may stand where the parser itself takes any text.
+# Values to complete where the parser accepts any text.
 _VALUES: dict[str, list[str]] = {
     "state": [state.value for state in State],
     "status": list(dict.fromkeys(STATUS.values())),
@@ -29,7 +29,7 @@ class Option:
 
 @dataclass(frozen=True)
 class CompletionPlace:
-    """What may be typed behind `holdfast`, `/jobs`, `/jobs/list`: words with what they are about, and options."""
+    """What can be completed after a command path such as `/jobs/list`: words with descriptions, and options."""
 
     path: str
     words: dict[str, str]
@@ -45,7 +45,7 @@ def add_to(commands: Any) -> None:
         commands,
         "completion",
         run,
-        about="print a script with which a shell completes these commands",
+        about="print a shell completion script",
         examples=[
             "source <(holdfast completion bash)            # in ~/.bashrc",
             'eval "$(holdfast completion zsh)"             # in ~/.zshrc, after compinit',
@@ -54,7 +54,7 @@ def add_to(commands: Any) -> None:
         database=False,
         json=False,
     )
-    parser.add_argument("shell", choices=list(SCRIPTS), help="the shell that is to learn them")
+    parser.add_argument("shell", choices=list(SCRIPTS), help="the shell to generate the script for")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionPlace]:
-    """The parser and all below it. argparse has no other way to ask it what it knows."""
+    """The parser and all its subparsers. argparse has no public way to read its actions."""
     words: dict[str, str] = {}
     options: list[Option] = []
     for action in parser._actions:
@@ -175,7 +175,7 @@ def _taking_values(found: list[CompletionPlace]) -> Iterator[tuple[CompletionPla
 
 
 def _fish_quote(text: str) -> str:
-    """Inside single quotes fish knows two escapes, and no shell of the others knows these."""
+    """fish has its own two escapes inside single quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

@@ -1,4 +1,4 @@
-"""`holdfast config show`: each setting, its value, and which layer it comes from."""
+"""`holdfast config show`: prints each setting, its value and its origin."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.settings import shown, shown_section
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "config", about="the settings in force")
+    verbs = group(commands, "config", about="show the effective settings")
     command(
         verbs,
         "show",
         show,
-        about="print each setting, its value, and where it comes from",
-        more="The command line wins over the environment, that over holdfast.toml, that over the defaults. "
-        "Passwords are not shown. Settings of extensions come last: those of the app's, and of those installed.",
+        about="print each setting with its value and its origin",
+        more="Precedence: command line, environment, holdfast.toml, defaults. Passwords are not shown. Settings of "
+        "extensions come last: of those that the app includes, and of those that are installed.",
         examples=["holdfast config show", "HOLDFAST_LEASE_SECONDS=60 holdfast config show --json"],
     )
 
@@ -29,7 +29,7 @@ def add_to(commands: Any) -> None:
 def show(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     check_lifecycles(options, settings)
-    rows = [*shown(settings, origins_of(options)), *_of_extensions(options)]
+    rows = [*shown(settings, origins_of(options)), *_extension_settings(options)]
     if options.json:
         print_json({"settings": [row._asdict() for row in rows]})
     else:
@@ -37,8 +37,8 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _of_extensions(options: argparse.Namespace) -> list[ShownSetting]:
-    """Those that the app includes, and those that are installed."""
+def _extension_settings(options: argparse.Namespace) -> list[ShownSetting]:
+    """Settings of extensions that the app includes, and of those that are installed."""
     app = named_app(options)
     included = {} if app is None else app.extensions
     rows = [row for each in included.values() for row in each.shown_settings()]

@@ -1,4 +1,4 @@
-"""A question before something that cannot be taken back; where there is no terminal to ask at, `--yes` is needed."""
+"""Confirmation prompts for destructive commands. Without a terminal, `--yes` is required."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def require_terminal(purpose: str, hint: str = "") -> None:
 
 
 def confirmed(question: str) -> bool:
-    """Asked outside the event loop, where Ctrl-C is heard at once."""
+    """Called outside the event loop, so that Ctrl-C works at once."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

@@ -1,4 +1,4 @@
-"""Opens what a command works on, and asks it what several commands need to know."""
+"""Opens the engine for a command, and the helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 T = TypeVar("T")
-BY = "command line"  # who the audit says it was
+BY = "command line"  # the actor in the audit log
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """The command line wins over what the app says of itself, and that over environment and file."""
+    """Precedence: the command line, the app's own settings, the environment, the file."""
     if (app := named_app(options)) is not None:
         return app.settings
     return load(overrides={"database_url": options.database})
 
 
 def app_reference(options: argparse.Namespace) -> str:
-    """The app that names the database; nothing where the settings or `--database` do."""
+    """The `--app` reference that the app was loaded with; empty without an app or with `--database`."""
     app = named_app(options)
     return "" if app is None else app.loaded_as or ""
 
 
 def origins_of(options: argparse.Namespace) -> dict[str, str]:
-    """Where each of these settings comes from."""
+    """The origin of each setting."""
     where = origins(overrides={"database_url": options.database})
     if named_app(options) is not None:
         read = load(overrides={"database_url": options.database}, extensions=None)
@@ -47,7 +47,7 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def check_lifecycles(options: argparse.Namespace, settings: Settings) -> None:
-    """As whoever opens the database does: settings of a lifecycle that does not exist are refused."""
+    """Reject settings of a lifecycle that does not exist, as opening the database does."""
     from holdfast.assembly.engine import policy_settings
     from holdfast.lifecycle import Lifecycles
 
@@ -62,24 +62,23 @@ RIGHT_DIRECTORY = (
 
 
 def new_database(settings: Settings) -> str | None:
-    """A sentence about the SQLite file that the command is about to make: most often that is the wrong directory."""
+    """A warning that the command is about to create a SQLite file: usually it runs in the wrong directory."""
     from holdfast.store.migrate import dialect_of, sqlite_path
 
     try:
         if dialect_of(settings.url) != "sqlite" or (path := sqlite_path(settings.url)).exists():
             return None
-        return f"there was no database at {path.resolve()}; a new, empty one is made"
-    except (OSError, HoldfastError):  # opening it says what is wrong
+        return f"no database at {path.resolve()}; creating a new, empty one"
+    except (OSError, HoldfastError):  # opening the database reports it
         return None
 
 
 def with_engine(
     options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]], *, may_be_first: bool = False
 ) -> T:
-    """Run a command's work on the engine that the settings, `--app` and `--database` name; its answer is ours.
+    """Run a command on the engine that the settings, `--app` and `--database` select, and return its result.
 
-    Workers hear of the jobs it makes. A SQLite file that is not there is made, with a warning, unless the command may
-    well be the first one on a database.
+    Workers are notified of the jobs it creates. A missing SQLite file is created with a warning, unless `may_be_first`.
     """
     from holdfast.assembly.engine import open_all
     from holdfast.clock import Clock
@@ -87,8 +86,8 @@ def with_engine(
     from holdfast.lifecycle import Lifecycles
 
     app, settings = named_app(options), settings_of(options)
-    if not may_be_first and (said := new_database(settings)):
-        print(printable(f"warning: {said}; {RIGHT_DIRECTORY}"), file=sys.stderr)
+    if not may_be_first and (warning := new_database(settings)):
+        print(printable(f"warning: {warning}; {RIGHT_DIRECTORY}"), file=sys.stderr)
 
     async def run() -> T:
         opened = await open_all(
@@ -109,6 +108,6 @@ def with_engine(
 
 
 async def machines_of(engine: Engine, jobs: list[Job]) -> dict[str, Machine]:
-    """By the id of each job, the lifecycle that it was created under: its words, its moves."""
+    """By job id, the lifecycle that the job was created with."""
     found = await engine.reads.snapshots(jobs)
     return {job.id: found[job.policy].machine for job in jobs}

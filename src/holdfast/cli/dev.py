@@ -1,4 +1,4 @@
-"""`holdfast dev`: everything in one process, for trying things out; without an app of yours, the bundled example."""
+"""`holdfast dev`: server, worker and maintenance in one process; runs the bundled example by default."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.parser import command
 from holdfast.cli.sample_payload import sample
 from holdfast.cli.serve import add_address_arguments, server_of
-from holdfast.cli.service import end_at_once, stop_on_signals
-from holdfast.cli.worker import add_arguments, app_of, ended, figures_of, work_until
+from holdfast.cli.service import exit_now, stop_on_signals
+from holdfast.cli.worker import add_arguments, app_of, exit_code, figures_of, work_until
 from holdfast.observe.logs import quiet_jobs
 from holdfast.redaction import without_password
 from holdfast.settings import load
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from holdfast.worker.metrics import WorkerCounters
 
 EXAMPLE = "holdfast.example:app"
-PORTS_TRIED = 20  # where the first is taken, as by another of these
+PORTS_TRIED = 20  # if the first port is in use, for example by another `holdfast dev`
 
 HELLO = """
 Holdfast runs the jobs of {app}, on {database}
-It answers at {url}, and {url}/docs says what. Hand in a job from anywhere on this machine:
+HTTP API: {url}, documented at {url}/docs. Create a job from this machine:
 
   curl {url}/jobs -H 'content-type: application/json' -d {intent}
 
-Or in another terminal, in this directory and with the same settings; then look at it:
+Or in another terminal, in this directory and with the same settings:
 
   {holdfast} jobs create {create} --payload {payload}{with_app}
   {holdfast} jobs list
@@ -47,23 +47,23 @@ Or in another terminal, in this directory and with the same settings; then look 
 
 {crash}
 
-Ctrl-C stops it: running jobs may finish, the rest is given back. A second one ends it at once.
+Ctrl-C stops it: running jobs may finish, the others are released. A second Ctrl-C exits at once.
 """
 WITHOUT_JOBS = """
 Holdfast serves {app}, which defines no jobs, on {database}
-It answers at {url}, and {url}/docs says what.
+HTTP API: {url}, documented at {url}/docs.
 
 Ctrl-C stops it.
 """
-CRASH = """To see what a crash costs, kill this process and start it again; its jobs go on:
+CRASH = """To see crash recovery, kill this process and start it again; its jobs continue:
 
   kill -9 {pid}"""
-EXAMPLE_CRASH = """To see what a crash costs, give it something long to do, kill this process and start it again:
+EXAMPLE_CRASH = """To see crash recovery, create a long job, kill this process and start it again:
 
   {holdfast} jobs create count --payload '{{"to": 200}}'
   kill -9 {pid}
 
-The job goes on where it was."""
+The job continues from its last checkpoint."""
 
 
 def add_to(commands: Any) -> None:
@@ -71,15 +71,15 @@ def add_to(commands: Any) -> None:
         commands,
         "dev",
         run,
-        about="try things out: a server, a worker and maintenance in one process",
-        more="Without settings it works on a SQLite file in .holdfast, and without --app on a bundled example, "
-        f"{EXAMPLE}, which hands in one job of each kind at its first start. As jobs end it prints a line for each.",
+        about="run a server, a worker and maintenance in one process, for development",
+        more="Without settings it uses a SQLite file in .holdfast, and without --app the bundled example, "
+        f"{EXAMPLE}, which creates one job of each type at its first start. It prints a line for each job that ends.",
         examples=["holdfast dev", "holdfast dev --app tasks:app --quiet"],
         json=False,
     )
     add_arguments(parser)
     add_address_arguments(parser)
-    parser.add_argument("--quiet", action="store_true", help="print no line for each job that ends")
+    parser.add_argument("--quiet", action="store_true", help="do not print a line for each job that ends")
     parser.set_defaults(supervised=False)
 
 
@@ -88,45 +88,45 @@ def run(options: argparse.Namespace) -> int:
     options.example = not options.app
     options.app = options.app or EXAMPLE
     app = app_of(options)
-    quiet_jobs(failures=not options.quiet)  # the narrator tells them
+    quiet_jobs(failures=not options.quiet)  # the event printer shows them
     return asyncio.run(_run(app, options))
 
 
 async def _run(app: App, options: argparse.Namespace) -> int:
-    from holdfast.cli.event_printer import narrated
+    from holdfast.cli.event_printer import events_printed
 
     stop = asyncio.Event()
     stop_on_signals(stop, signal.SIGINT, signal.SIGTERM)
     async with app:
         engine = await app.engine()
-        async with nullcontext() if options.quiet else narrated(engine, stop):
+        async with nullcontext() if options.quiet else events_printed(engine, stop):
             if options.example:
-                await _hand_in_examples()
+                await _create_examples()
             figures = figures_of(app, extensions=False)
             async with _served(app, options, figures) as url:
                 worker = await work_until(
                     app,
                     options,
                     stop,
-                    _leave,
+                    _exit,
                     on_ready=lambda: print(_hello(app, options, url), flush=True),
                     figures=figures,
                 )
     print("stopped", flush=True)
-    return ended(worker)
+    return exit_code(worker)
 
 
-async def _leave() -> None:
+async def _exit() -> None:
     print("stopped", flush=True)
-    end_at_once()
+    exit_now()
 
 
 @asynccontextmanager
 async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters) -> AsyncIterator[str]:
-    """With a server beside us, at the address that is handed out. The worker does without it."""
+    """Run a server in this process; yields its URL. The worker does not use it."""
     from holdfast.server.http.server import served
 
-    unknown = "accept" if options.example else "refuse"  # a newcomer may try anything
+    unknown = "accept" if options.example else "refuse"  # the example accepts any job type
     async with (
         server_of(app.settings, app, options.host, unknown_types=unknown) as server,
         served(server, host=options.host, port=options.port, ports=PORTS_TRIED) as url,
@@ -135,7 +135,7 @@ async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters
         yield url
 
 
-async def _hand_in_examples() -> None:
+async def _create_examples() -> None:
     from holdfast.example import first_jobs
 
     await first_jobs()
@@ -154,7 +154,7 @@ def _hello(app: App, options: argparse.Namespace, url: str) -> str:
         database=_place(app.settings.url),
         create=shlex.quote(create),
         payload=shlex.quote(payload),
-        with_app=f" --app {shlex.quote(options.app)}" if app.extensions else "",  # hooks and explanations are there
+        with_app=f" --app {shlex.quote(options.app)}" if app.extensions else "",  # hooks and explanations need the app
         crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words),
     )
 
@@ -166,7 +166,7 @@ def _place(url: str) -> str:
 
 
 def _program() -> str:
-    """How this program is called from here."""
+    """How to call this program from this directory."""
     called = Path(sys.argv[0])
     if called.name != "holdfast":
         return f"{shlex.quote(sys.executable)} -m holdfast.cli"

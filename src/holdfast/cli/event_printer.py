@@ -1,4 +1,4 @@
-"""Tells, in a line each, which jobs ended and which are tried again: a reader of the feed of all events."""
+"""Prints a line for each job that ends or will be retried, from the event log."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from holdfast.redaction import printable, redacted, redacted_end
 if TYPE_CHECKING:
     from holdfast.engine import Cursor, Engine
 
-LOOK_SECONDS = 0.5
-LINES_MAX = 20  # of one look: nobody reads a thousand lines a second
+POLL_SECONDS = 0.5
+LINES_MAX = 20  # of one poll; further events are summed up
 TEXT_MAX = 100
-WORTH_TELLING = FINAL | {State.RETRYING}
+PRINTED_STATES = FINAL | {State.RETRYING}
 
 
 @asynccontextmanager
-async def narrated(engine: Engine, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Tell what happens from now on; `stop` is set when nobody can be told any more."""
-    narrator = EventPrinter(engine, await engine.reads.feed_end())
-    telling = asyncio.create_task(narrator.run())
-    telling.add_done_callback(lambda _: stop.set())
+async def events_printed(engine: Engine, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Print events while the context is open; `stop` is set when printing fails."""
+    printer = EventPrinter(engine, await engine.reads.feed_end())
+    printing = asyncio.create_task(printer.run())
+    printing.add_done_callback(lambda _: stop.set())
     try:
         yield
     finally:
-        telling.cancel()
+        printing.cancel()
         with suppress(asyncio.CancelledError):
-            await telling
-    await narrator.look()
+            await printing
+    await printer.poll()
 
 
 class EventPrinter:
@@ -44,24 +44,24 @@ class EventPrinter:
         self._engine, self._cursor = engine, begin
 
     async def run(self) -> None:
-        """Until cancelled. A database that is away is the worker's to complain of."""
+        """Until cancelled. The worker logs database outages."""
         while True:
             try:
-                more = await self.look()
+                more = await self.poll()
             except StoreError:
                 more = False
-            await self._engine.clock.sleep(0 if more else LOOK_SECONDS)
+            await self._engine.clock.sleep(0 if more else POLL_SECONDS)
 
-    async def look(self) -> bool:
-        """Tell what is new. True if there may be more at once."""
+    async def poll(self) -> bool:
+        """Print new events. True if there may be more."""
         events, self._cursor = await self._engine.reads.feed(self._cursor)
-        told = [event for event in events if event.to_state is not None and State(event.to_state) in WORTH_TELLING]
-        for event in told[:LINES_MAX]:
-            await self._tell(event)
-        _sum_up(told[LINES_MAX:])
+        printed = [event for event in events if event.to_state is not None and State(event.to_state) in PRINTED_STATES]
+        for event in printed[:LINES_MAX]:
+            await self._print(event)
+        _print_summary(printed[LINES_MAX:])
         return bool(events)
 
-    async def _tell(self, event: Event) -> None:
+    async def _print(self, event: Event) -> None:
         try:
             job = await self._engine.reads.get(event.job_id)
         except NotFound:  # pruned since
@@ -77,26 +77,26 @@ def _details(event: Event, job: Job) -> str:
     which = f"attempt {event.attempt} of {job.max_attempts}"
     match State(str(event.to_state)):
         case State.SUCCEEDED:
-            return f"{which}: {_cut(json_text(job.result))}"
+            return f"{which}: {_truncated(json_text(job.result))}"
         case State.CANCELED:
-            return _cut(event.reason or "")
+            return _truncated(event.reason or "")
     message = event.data.get("message") if isinstance(event.data, dict) else None
-    return f"{which}: {_cut(redacted(': '.join(filter(None, (event.reason, message)))))}"
+    return f"{which}: {_truncated(redacted(': '.join(filter(None, (event.reason, message)))))}"
 
 
 def _traceback(event: Event) -> list[str]:
-    """Of what its handler raised: an attempt that failed is what somebody who tries things out wants to understand."""
+    """The traceback of a failed attempt."""
     context = event.data.get("context") if isinstance(event.data, dict) and event.verb == "fail" else None
-    told = context.get("traceback") if isinstance(context, dict) else None
-    return redacted_end(told).splitlines() if isinstance(told, str) else []
+    text = context.get("traceback") if isinstance(context, dict) else None
+    return redacted_end(text).splitlines() if isinstance(text, str) else []
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
 
 
-def _sum_up(events: list[Event]) -> None:
+def _print_summary(events: list[Event]) -> None:
     by_state = Counter(str(event.to_state) for event in events)
     if by_state:
         states = ", ".join(f"{number:,} {state}" for state, number in sorted(by_state.items()))
-        print(f"          and {count(len(events), 'line')} like these: {states}", flush=True)
+        print(f"          and {count(len(events), 'more job')}: {states}", flush=True)

@@ -1,15 +1,15 @@
-"""What a command's exit code means."""
+"""Exit codes of commands."""
 
 from __future__ import annotations
 
 from holdfast.errors import Conflict, HoldfastError, Invalid, KeyReused, NotFound
 
 FAILED, USAGE, NOT_FOUND, CONFLICT = 1, 2, 3, 4
-PIPE_CLOSED = 141  # what a shell makes of SIGPIPE
+PIPE_CLOSED = 141  # the shell's exit code for SIGPIPE
 
 
 def code_of_signal(number: int) -> int:
-    """As a shell has it: 130 for Ctrl-C."""
+    """As in a shell: 130 for Ctrl-C."""
     return 128 + number
 
 

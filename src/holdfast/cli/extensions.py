@@ -1,4 +1,4 @@
-"""`holdfast extensions`: which extensions the jobs of this database need, and the end of one that is no more."""
+"""`holdfast extensions`: lists the extensions that jobs need, and removes one that is no longer used."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "extensions", about="list extensions, and forget one that is no more")
+    verbs = group(commands, "extensions", about="list extensions, and forget one that is no longer used")
     command(
         verbs,
         "list",
         list_all,
-        about="list the extensions that the database knows: whether a live process has each, and what needs it",
+        about="list known extensions: whether a live process has each, and which job types need it",
         examples=["holdfast extensions list", "holdfast extensions list --json"],
     )
     forgetting = command(
         verbs,
         "forget",
         forget,
-        about="let jobs go on without the hooks of an extension that no process has any more",
-        more="For an extension that was renamed or retired. Its guards and effects do not run for these jobs, so that "
-        "what they keep in step with the jobs, such as credits, may have to be corrected by hand. The tables of the "
-        "extension stay. While a live process has it, nothing is forgotten.",
+        about="detach jobs from an extension that no process has any more",
+        more="For an extension that was renamed or retired. The jobs continue without its guards and effects, so data "
+        "that the effects maintain, such as credits, may need manual correction. The extension's tables are kept. The "
+        "command fails while a live process has the extension.",
         examples=["holdfast extensions forget notes", "holdfast extensions forget notes --yes --json"],
     )
-    forgetting.add_argument("name", metavar="NAME", help="the name of the extension")
-    forgetting.add_argument("--yes", action="store_true", help="do not ask")
+    forgetting.add_argument("name", metavar="NAME", help="name of the extension")
+    forgetting.add_argument("--yes", action="store_true", help="skip the confirmation")
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def forget(options: argparse.Namespace) -> int:
             print_json(camel_keys(asdict(done)))
         else:
             types = count(len(done.job_types), "job type")
-            print(f"extension {done.name!r} is forgotten: {types} and {count(done.jobs, 'job')} need it no more")
+            print(f"extension {done.name!r} is forgotten: detached {types} and {count(done.jobs, 'job')}")
         return 0
 
     return with_engine(options, work)
@@ -79,4 +79,4 @@ def forget(options: argparse.Namespace) -> int:
 
 def _confirmed(one: KnownExtension) -> bool:
     jobs = count(one.jobs, "unfinished job")
-    return confirmed(f"{jobs} will go on without the hooks of extension {one.name}.\nforget {one.name}?")
+    return confirmed(f"{jobs} will continue without the hooks of extension {one.name}.\nforget {one.name}?")

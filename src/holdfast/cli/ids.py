@@ -1,4 +1,4 @@
-"""Ids as a person types them: whole, or as much of the beginning as tells it apart from the others."""
+"""Resolves ids as typed: complete, or a unique prefix."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from holdfast.model.names import quoted
 if TYPE_CHECKING:
     from holdfast.engine import Engine
 
-LEAST = 4  # characters: fewer are a typing mistake
+PREFIX_CHARS_MIN = 4  # characters of a prefix
 LISTED = 5
 
-_BEGINNING = re.compile(r"[0-9a-f-]+")
+_PREFIX = re.compile(r"[0-9a-f-]+")
 
 
-def begins(whole: str, typed: str) -> bool:
-    return len(typed) >= LEAST and whole.startswith((typed, typed.lower()))
+def is_prefix(whole: str, typed: str) -> bool:
+    return len(typed) >= PREFIX_CHARS_MIN and whole.startswith((typed, typed.lower()))
 
 
 def ambiguous(what: str, typed: str, candidates: list[str]) -> Conflict:
     listed = ", ".join(candidates[:LISTED]) + (", ..." if len(candidates) > LISTED else "")
-    return Conflict(f"more than one {what} begins with {quoted(typed)}: {listed}", code="ambiguous_id")
+    return Conflict(f"more than one {what} is_prefix with {quoted(typed)}: {listed}", code="ambiguous_id")
 
 
 async def job_id(engine: Engine, typed: str) -> str:
-    """The id of the one job that is meant."""
+    """The id of the job with this id or id prefix."""
     if is_uuid(typed):
         return typed
-    beginning = typed.lower().rstrip("…")
+    prefix = typed.lower().rstrip("…")
     found: list[str] = []
-    if len(beginning) >= LEAST and _BEGINNING.fullmatch(beginning):
-        found = await engine.reads.ids_beginning(beginning, limit=LISTED + 1)
+    if len(prefix) >= PREFIX_CHARS_MIN and _PREFIX.fullmatch(prefix):
+        found = await engine.reads.ids_beginning(prefix, limit=LISTED + 1)
     if not found:
         raise NotFound(f"no job {quoted(typed)}", code="job_not_found", job_id=typed)
     if len(found) > 1:
@@ -43,7 +43,7 @@ async def job_id(engine: Engine, typed: str) -> str:
 
 
 async def job_ids(engine: Engine, typed: list[str]) -> list[str]:
-    """Those that are not found stay as they were typed: each of them is answered by itself."""
+    """Ids that are not found stay as typed: the result of the command lists each of them."""
     found = []
     for each in typed:
         try:

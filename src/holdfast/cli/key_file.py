@@ -1,4 +1,4 @@
-"""A new key goes to the terminal, or into a file that only its owner can read."""
+"""The option `--key-file`: writes a new key to a file that only its owner can read, instead of printing it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from holdfast.errors import Invalid
 
 def add_key_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--key-file", metavar="PATH", help="write the key into this new file, for its owner only, and show it nowhere"
+        "--key-file",
+        metavar="PATH",
+        help="write the key to this new file, readable by its owner only, instead of printing it",
     )
 
 
-def handed_over(text: str, path: str | None) -> dict[str, str]:
-    """Into a file, if one was named; else to be printed, under the name that it has in JSON."""
+def written_key(text: str, path: str | None) -> dict[str, str]:
+    """Write the key to the file, if one is given; else return it for printing, under its JSON name."""
     if path is None:
         return {"apiKey": text}
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -23,8 +25,8 @@ def handed_over(text: str, path: str | None) -> dict[str, str]:
     return {}
 
 
-def refuse_taken(path: str | None) -> None:
-    """Before a key is made that would then have nowhere to go."""
+def require_new_file(path: str | None) -> None:
+    """Check the file before the key is created."""
     folder = os.path.dirname(path or "") or "."
     if path is not None and (os.path.lexists(path) or not os.access(folder, os.W_OK)):
-        raise Invalid(f"cannot write the key: {path} is there already, or {folder} cannot be written to")
+        raise Invalid(f"cannot write the key: {path} exists already, or {folder} is not writable")

@@ -1,4 +1,4 @@
-"""`holdfast keys`: who may come in over HTTP, as whom, and for how long."""
+"""`holdfast keys`: creates, lists, rotates and revokes API keys."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 
 from holdfast.cli.app_option import named_app
 from holdfast.cli.database import BY, with_engine
-from holdfast.cli.ids import ambiguous, begins
-from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
+from holdfast.cli.ids import ambiguous, is_prefix
+from holdfast.cli.key_file import add_key_file, require_new_file, written_key
 from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_table, time_text
 from holdfast.cli.parser import command, group, names
 from holdfast.cli.times import seconds
@@ -28,32 +28,32 @@ OVERLAP = 86_400.0
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "keys", about="create, list, rotate and revoke the keys that servers ask for")
+    verbs = group(commands, "keys", about="create, list, rotate and revoke API keys")
     _add_create(verbs)
     command(
         verbs,
         "list",
         list_all,
-        about="list every key ever made: whose it is, what it may do, and whether it is still good",
+        about="list all keys: owner, scopes and status, including expired and revoked ones",
         examples=["holdfast keys list", "holdfast keys list --json"],
     )
     rotating = command(
         verbs,
         "rotate",
         rotate,
-        about="make a key with the same rights as another, which then has a while left",
+        about="rotate a key: issue a replacement; the old key expires after the overlap",
         examples=["holdfast keys rotate 5f1c8a2e90b7d346 --overlap 7d --key-file shop.key"],
     )
     _add_key(rotating)
     rotating.add_argument(
-        "--overlap", metavar="TIME", type=seconds, default=OVERLAP, help="how long the old key stays good (1d)"
+        "--overlap", metavar="TIME", type=seconds, default=OVERLAP, help="how long the old key remains valid (1d)"
     )
     add_key_file(rotating)
     revoking = command(
         verbs,
         "revoke",
         revoke,
-        about="take a key back: within seconds no server lets it in",
+        about="revoke a key: all servers reject it within seconds",
         examples=["holdfast keys revoke 5f1c8a2e90b7d346"],
     )
     _add_key(revoking)
@@ -64,9 +64,9 @@ def _add_create(verbs: Any) -> None:
         verbs,
         "create",
         create,
-        about="make a key and show it, this once",
-        more="A client's key hands in, reads and cancels jobs of its tenant; an admin's key only looks, unless "
-        "--scopes says more; a worker's key belongs to a registered worker.",
+        about="create a key and print it; it cannot be shown again",
+        more="A client key creates, reads and cancels jobs of its tenant. An admin key is read-only unless --scopes "
+        "adds more. A worker key belongs to a registered worker.",
         examples=[
             "holdfast keys create --name shop --tenant acme --key-file shop.key",
             "holdfast keys create --kind admin --scopes admin:read,admin:operate --expires-in 30d",
@@ -74,22 +74,24 @@ def _add_create(verbs: Any) -> None:
             "holdfast keys create --kind worker --worker encoder-1 --queues video",
         ],
     )
-    parser.add_argument("--kind", choices=[*Kind], default=Kind.CLIENT, help="whose key it is (client)")
-    parser.add_argument("--name", help="what people call it")
-    parser.add_argument("--tenant", default="default", help="whose jobs it is about (default)")
-    parser.add_argument("--subject", metavar="USER", help="the user it stands for, as extensions see it (its own id)")
+    parser.add_argument("--kind", choices=[*Kind], default=Kind.CLIENT, help="kind of key (client)")
+    parser.add_argument("--name", help="display name")
+    parser.add_argument("--tenant", default="default", help="tenant that the key belongs to (default)")
+    parser.add_argument(
+        "--subject", metavar="USER", help="user that the key acts for, as extensions see it (default: the key's id)"
+    )
     parser.add_argument(
         "--scopes",
         metavar="SCOPE,...",
         type=names,
-        help=f"what it may do, of: {', '.join(_choosable())}, and NAME:verb of extensions",
+        help=f"permissions: {', '.join(_choosable())}, and NAME:verb of extensions",
     )
-    parser.add_argument("--worker", metavar="WORKER", help="the worker that a worker's key belongs to")
-    parser.add_argument("--queues", metavar="NAME,...", type=names, help="bind a worker's key to these queues")
+    parser.add_argument("--worker", metavar="WORKER", help="worker that a worker key belongs to")
+    parser.add_argument("--queues", metavar="NAME,...", type=names, help="restrict a worker key to these queues")
     parser.add_argument(
-        "--expires-in", metavar="TIME", type=seconds, help="how long it is good, such as 90d (for ever)"
+        "--expires-in", metavar="TIME", type=seconds, help="expire after this time, such as 90d (default: never)"
     )
-    parser.add_argument("--rate", metavar="N", type=float, help="how many requests a second it may send")
+    parser.add_argument("--rate", metavar="N", type=float, help="rate limit in requests per second")
     add_key_file(parser)
 
 
@@ -98,11 +100,11 @@ def _choosable() -> list[Scope]:
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("key", metavar="KEY", help="its id, the beginning of its id, or the whole key")
+    parser.add_argument("key", metavar="KEY", help="key id, a prefix of it, or the complete key")
 
 
 def create(options: argparse.Namespace) -> int:
-    strange = check_against(options.scopes or (), _scopes_of_app(options))
+    unknown = check_against(options.scopes or (), _scopes_of_app(options))
 
     async def work(engine: Engine) -> int:
         worker = await find_worker(engine, options.worker) if options.worker is not None else None
@@ -117,18 +119,18 @@ def create(options: argparse.Namespace) -> int:
             expires_in=options.expires_in,
             rate_per_second=options.rate,
         )
-        refuse_taken(options.key_file)
+        require_new_file(options.key_file)
         key, text = await engine.keys.create(new, by=BY)
-        _hand_over(options, key, text, await engine.reads.now())
-        for extension in sorted({f"{extension_of(scope)}" for scope in strange}):
-            print(f"only servers that have the extension {extension} ask for its scopes", file=sys.stderr)
+        _print_key(options, key, text, await engine.reads.now())
+        for extension in sorted({f"{extension_of(scope)}" for scope in unknown}):
+            print(f"only servers with the extension {extension} check its scopes", file=sys.stderr)
         return 0
 
     return with_engine(options, work, may_be_first=True)
 
 
 def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
-    """Of each extension of the app that `--app` names."""
+    """The scopes of each extension of the app that `--app` names."""
     if (app := named_app(options)) is None:
         return {}
     from holdfast.server.extensions.routes import scopes_of
@@ -142,22 +144,22 @@ def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
 def rotate(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         old = await _id_of(engine, options.key)
-        refuse_taken(options.key_file)
+        require_new_file(options.key_file)
         key, text = await engine.keys.rotate(old, overlap_seconds=options.overlap, by=BY)
-        _hand_over(options, key, text, await engine.reads.now())
-        print(f"key {old} is good until {time_text((await engine.keys.get(old)).expires_at)}", file=sys.stderr)
+        _print_key(options, key, text, await engine.reads.now())
+        print(f"key {old} expires at {time_text((await engine.keys.get(old)).expires_at)}", file=sys.stderr)
         return 0
 
     return with_engine(options, work)
 
 
-def _hand_over(options: argparse.Namespace, key: Key, text: str, now: datetime) -> None:
+def _print_key(options: argparse.Namespace, key: Key, text: str, now: datetime) -> None:
     if options.json:
-        print_json({**_view(key, now), **handed_over(text, options.key_file)})
+        print_json({**_view(key, now), **written_key(text, options.key_file)})
         return
-    for shown in handed_over(text, options.key_file).values():
+    for shown in written_key(text, options.key_file).values():
         print(shown)
-    where = f"is in {options.key_file}" if options.key_file else "is shown only now"
+    where = f"is in {options.key_file}" if options.key_file else "cannot be shown again"
     whose = f" for {key.subject}" if key.subject is not None else ""
     print(f"key {key.id} of tenant {key.tenant}{whose} may {', '.join(_rights(key))}; it {where}", file=sys.stderr)
 
@@ -211,11 +213,11 @@ def revoke(options: argparse.Namespace) -> int:
 
 
 async def _id_of(engine: Engine, typed: str) -> str:
-    """Of a whole key, as somebody finds it lying about; or of the id that begins so."""
+    """The id of a complete key, or the key id with this prefix."""
     if (found := parse(typed.encode(errors="replace"))) is not None:
         return found.id
     known = [key.id for key in await engine.keys.all()]
-    fitting = [typed] if typed in known else [key_id for key_id in known if begins(key_id, typed)]
+    fitting = [typed] if typed in known else [key_id for key_id in known if is_prefix(key_id, typed)]
     if len(fitting) > 1:
         raise ambiguous("key", typed, fitting)
     return fitting[0] if fitting else typed

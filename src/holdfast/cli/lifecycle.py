@@ -1,4 +1,4 @@
-"""`holdfast lifecycle`: how a job may move, as text, as a diagram, as data."""
+"""`holdfast lifecycle`: prints the built-in lifecycles as text, as a Mermaid diagram or as JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.lifecycle.render import mermaid, to_data
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "lifecycle", about="the lifecycles that are built in: states, moves, policies")
+    verbs = group(commands, "lifecycle", about="show the built-in lifecycles: states, transitions, policies")
     command(
         verbs,
         "list",
         list_all,
-        about="name each lifecycle and its words for the states",
+        about="list the lifecycles and their state names",
         examples=["holdfast lifecycle list"],
         database=False,
     )
@@ -28,12 +28,12 @@ def add_to(commands: Any) -> None:
         verbs,
         "show",
         show_one,
-        about="print the words, the moves and the policy of a lifecycle",
+        about="print the state names, transitions and policy of a lifecycle",
         examples=["holdfast lifecycle show default", "holdfast lifecycle show crawl --mermaid > crawl.mmd"],
         database=False,
     )
-    show.add_argument("lifecycle", metavar="NAME", help="its name, as `holdfast lifecycle list` prints it")
-    show.add_argument("--mermaid", action="store_true", help="print a state diagram for Mermaid")
+    show.add_argument("lifecycle", metavar="NAME", help="name of the lifecycle, as `holdfast lifecycle list` prints it")
+    show.add_argument("--mermaid", action="store_true", help="print a Mermaid state diagram")
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def list_all(options: argparse.Namespace) -> int:
         print_json({"lifecycles": [_data(machine) for machine in BUILT_IN]})
     else:
         rows = ([machine.name, ", ".join(machine.words.values())] for machine in BUILT_IN)
-        print_table(["lifecycle", "its words for the states"], rows)
+        print_table(["lifecycle", "state names"], rows)
     return 0
 
 

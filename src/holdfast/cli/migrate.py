@@ -1,4 +1,4 @@
-"""`holdfast migrate`: bring the database to the newest schema, or print what that takes."""
+"""`holdfast migrate`: applies the schema migrations, or prints their SQL."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def add_to(commands: Any) -> None:
         commands,
         "migrate",
         run,
-        about="bring the database to the newest schema",
-        more="Running it twice, or two of it at once, or again after it was killed half-way, does no harm. With --app "
-        "it also makes the tables of the extensions that the app includes.",
+        about="create or upgrade the database schema",
+        more="It is safe to run it repeatedly, concurrently, and again after it was interrupted. With --app it also "
+        "creates the tables of the extensions that the app includes.",
         examples=[
             "holdfast migrate --database postgresql://localhost/jobs",
             "HOLDFAST_DATABASE_URL=postgresql://localhost/jobs holdfast migrate --sql > schema.sql",
         ],
     )
-    parser.add_argument("--sql", action="store_true", help="print the SQL for an empty database and change nothing")
+    parser.add_argument("--sql", action="store_true", help="print the SQL for an empty database, without connecting")
 
 
 def run(options: argparse.Namespace) -> int:

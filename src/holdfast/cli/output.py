@@ -1,4 +1,4 @@
-"""How answers are printed: a table on a terminal, tab-separated lines anywhere else, JSON when asked for."""
+"""Output of commands: tables on a terminal, tab-separated lines in a pipe, JSON with `--json`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BAR_WIDTH = 24
 
 
 class Styled(NamedTuple):
-    """A text, how it looks on a terminal, and what stands for it where the terminal is narrow.
+    """A text with its style on a terminal, and a short form for narrow terminals.
 
-    An id is never cut. Below a title with `right` the cells stand to the right.
+    An id is never truncated. Cells below a title with `right` are right-aligned.
     """
 
     text: str
@@ -50,9 +50,9 @@ def camel_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_table(titles: Sequence[Cell], rows: Iterable[Sequence[Cell]], *, droppable: Sequence[str] = ()) -> None:
-    """The first column is what things are found by: it is never cut. Lines for programs have no titles.
+    """The first column is the identifier and is never truncated. Tab-separated lines have no titles.
 
-    `droppable` are titles of columns that a narrow terminal can do without, the first of them first.
+    `droppable`: titles of columns that a narrow terminal leaves out, in this order.
     """
     shown = [[clean(cell) for cell in row] for row in rows]
     if on_terminal():
@@ -63,7 +63,7 @@ def print_table(titles: Sequence[Cell], rows: Iterable[Sequence[Cell]], *, dropp
 
 
 def print_facts(facts: Iterable[tuple[str, Cell | None]]) -> None:
-    """Names and values, aligned; what has no value is left out, and a long text keeps its lines."""
+    """Names and values, aligned. Empty values are left out; a multi-line text keeps its lines."""
     shown = [(Styled(name, "dim"), clean(value, keep="\n")) for name, value in facts if value]
     if on_terminal():
         _print_fitted(shown)
@@ -84,11 +84,11 @@ def _print_fitted(
     console = Console(highlight=False)
     layout = fitted(rows, titles, console.width, droppable) if titles else facts(rows)
     for line in lines(layout, console, titled=bool(titles)):
-        console.print(line, soft_wrap=True)  # it fits, or nothing makes it fit
+        console.print(line, soft_wrap=True)  # it fits already, or cannot be made to fit
 
 
 def print_sentence(text: str) -> None:
-    """Between its words the line ends on a terminal; elsewhere nowhere."""
+    """Wrapped at words on a terminal, one line elsewhere."""
     if not on_terminal():
         print(printable(text))
         return
@@ -99,7 +99,7 @@ def print_sentence(text: str) -> None:
 
 
 def clean(cell: Cell, keep: str = "") -> Styled:
-    """Without what would steer the terminal."""
+    """Without terminal control characters."""
     if not isinstance(cell, Styled):
         return Styled(printable(cell, keep))
     short = None if cell.short is None else printable(cell.short)
@@ -107,9 +107,9 @@ def clean(cell: Cell, keep: str = "") -> Styled:
 
 
 def short_id(any_id: str) -> str:
-    """The beginning of an id, long enough to be typed instead of it.
+    """A prefix of an id, long enough to identify it in commands.
 
-    The id of a job begins with its time, in quarters of a microsecond (UUIDv7); that of a worker is random.
+    A job id starts with its creation time in quarters of a microsecond (UUIDv7); a worker id is random.
     """
     return (any_id[:18] if any_id[14] == "7" else any_id[:8]) if is_uuid(any_id) else any_id
 

@@ -1,4 +1,4 @@
-"""The form that all commands share: `--help` with examples, `--json`, `--database`, and how a typo is answered."""
+"""The argument parser of all commands: `--help` with examples, `--json`, `--database`, `--app`, and suggestions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class Usage(Invalid):
-    """What was typed is no command; `usage` shows what would be."""
+    """Invalid arguments; `usage` is the usage line of the command."""
 
     code = "usage"
 
@@ -23,21 +23,21 @@ class Usage(Invalid):
 
 
 class Parser(argparse.ArgumentParser):
-    """Its errors are ours, and it is the command typed, not the whole program, that says what it does not know."""
+    """Raises Holdfast errors, and reports unknown arguments with the usage of the subcommand."""
 
     def error(self, message: str) -> NoReturn:
         raise Usage(message, self.format_usage())
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         if not any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
-            self._refuse_unknown(args or ())
+            self._reject_unknown(args or ())
         found, left = super().parse_known_args(args, namespace)
         if left:
-            self.error(f"nothing here takes {' '.join(left)}")
+            self.error(f"unexpected arguments: {' '.join(left)}")
         return found, left
 
-    def _refuse_unknown(self, typed: Sequence[str]) -> None:
-        """Before anything that is missing is asked for: it is most often missing because of the typo."""
+    def _reject_unknown(self, typed: Sequence[str]) -> None:
+        """Before missing arguments are reported: they are usually missing because of the typo."""
         known = list(self._option_string_actions)
         for word in typed:
             name = word.partition("=")[0]
@@ -63,7 +63,7 @@ def _url(text: str) -> str:
 
 
 def group(commands: Any, name: str, *, about: str) -> Any:
-    """A noun, under which its verbs stand."""
+    """A command with subcommands."""
     parser = commands.add_parser(name, help=about, description=_sentence(about), allow_abbrev=False)
     return parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -89,22 +89,22 @@ def command(
     )
     parser.set_defaults(run=run)
     if json:
-        parser.add_argument("--json", action="store_true", help="print JSON, in a form that stays as it is")
+        parser.add_argument("--json", action="store_true", help="print JSON with a stable schema")
     if database:
         parser.add_argument(
-            "--database", metavar="URL", type=_url, help="work on this database, whatever the settings say"
+            "--database", metavar="URL", type=_url, help="use this database instead of the one in the settings"
         )
         parser.add_argument(
             "--app",
             metavar="MODULE:APP",
-            help="where the app is, such as tasks:app; looked for in the current directory first. "
-            "Its database is used; HOLDFAST_APP names it for every command",
+            help="the app, such as tasks:app, imported with the current directory first on the path; the command uses "
+            "its database (default: HOLDFAST_APP)",
         )
     return parser
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Descriptions are wrapped, examples are left as they stand."""
+    """Descriptions are wrapped, examples are not."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)

@@ -1,4 +1,4 @@
-"""`holdfast queues`: what waits where, and which queues are held back."""
+"""`holdfast queues`: counts the jobs of each queue, pauses and resumes queues."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def add_to(commands: Any) -> None:
         verbs,
         "list",
         list_all,
-        about="count the jobs of each queue by state, and say which queues are paused",
+        about="list queues with their job counts by state, and whether they are paused",
         examples=["holdfast queues list", "holdfast queues list --json"],
     )
     pause_it = command(
         verbs,
         "pause",
         pause,
-        about="stop claims from a queue; jobs that run go on, and new ones may be created",
+        about="pause a queue: no more claims; running jobs continue, and jobs can still be created",
         examples=["holdfast queues pause mail --by alice"],
     )
-    pause_it.add_argument("queue", metavar="QUEUE", help="the name of the queue")
-    pause_it.add_argument("--by", metavar="NAME", help="who pauses it; shown to whoever asks why a job does not run")
+    pause_it.add_argument("queue", metavar="QUEUE", help="name of the queue")
+    pause_it.add_argument("--by", metavar="NAME", help="who paused it; shown by `holdfast jobs why`")
     resume_it = command(
         verbs,
         "resume",
         resume,
-        about="let a paused queue be claimed from again",
+        about="resume a paused queue",
         examples=["holdfast queues resume mail"],
     )
-    resume_it.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+    resume_it.add_argument("queue", metavar="QUEUE", help="name of the queue")
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -87,7 +87,7 @@ def _open_or_paused(queue: Queue) -> Cell:
 def pause(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         await engine.queues.pause(options.queue, by=options.by)
-        _say(options, paused=True, text=f"queue {options.queue!r} is paused; nothing more is claimed from it")
+        _print_result(options, paused=True, text=f"queue {options.queue!r} is paused")
         return 0
 
     return with_engine(options, work)
@@ -96,13 +96,15 @@ def pause(options: argparse.Namespace) -> int:
 def resume(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
         known = await engine.queues.resume(options.queue)
-        _say(options, paused=False, text=f"queue {options.queue!r} is open" + ("" if known else "; it was not paused"))
+        _print_result(
+            options, paused=False, text=f"queue {options.queue!r} is open" + ("" if known else "; it was not paused")
+        )
         return 0
 
     return with_engine(options, work)
 
 
-def _say(options: argparse.Namespace, *, paused: bool, text: str) -> None:
+def _print_result(options: argparse.Namespace, *, paused: bool, text: str) -> None:
     if options.json:
         print_json({"queue": options.queue, "paused": paused})
     else:

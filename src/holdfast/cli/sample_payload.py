@@ -1,4 +1,4 @@
-"""A payload that a handler would take, made up from its annotations, for whoever is to try it."""
+"""Makes up a sample payload from the annotations of a handler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN: dict[type[inspect.Type], Any] = {
     inspect.AnyType: "anything",
 }
 
-# Texts of fields whose names say what they hold.
+# Sample values by field name.
 _TEXTS = {
     **dict.fromkeys(("to", "email", "address", "recipient"), "ada@example.com"),
     **dict.fromkeys(("url", "link"), "https://example.com/"),
@@ -37,7 +37,7 @@ _TEXTS = {
 
 
 def sample(handlers: list[Handler]) -> tuple[str, str]:
-    """The first job type for which one can be made up, and its payload as JSON; else a place to fill in."""
+    """The first job type for which a payload can be made up, and the payload as JSON; else a placeholder."""
     for handler in handlers:
         payload = msgspec.to_builtins(_value(inspect.type_info(handler.signature.shape)))
         try:
@@ -55,7 +55,7 @@ def _field(field: inspect.Field) -> Any:
 
 
 def _value(kind: inspect.Type) -> Any:
-    """Of a collection the empty one, of several the first; what needs more is found out when it is tried."""
+    """An empty collection, the first of several types. Constraints are checked when the sample is validated."""
     match kind:
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
             return {field.encode_name: _field(field) for field in kind.fields if field.required}

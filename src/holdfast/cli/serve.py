@@ -1,4 +1,4 @@
-"""`holdfast serve`: answer over HTTP."""
+"""`holdfast serve`: runs the HTTP server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 from holdfast.cli.app_option import named_app
 from holdfast.cli.database import settings_of
 from holdfast.cli.parser import command
-from holdfast.cli.service import log_as, stop_on_signals
+from holdfast.cli.service import configure_logging, stop_on_signals
 from holdfast.redaction import know
 from holdfast.settings import Settings, load
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.sdk.app import App
     from holdfast.server.state import ServerState
 
-COLLECT_AFTER = 20_000  # objects more than were there the last time
+COLLECT_AFTER = 20_000  # objects allocated since the last collection
 
 log = logging.getLogger("holdfast.serve")
 
@@ -34,10 +34,10 @@ def add_to(commands: Any) -> None:
         commands,
         "serve",
         run,
-        about="answer over HTTP: clients hand in jobs, workers anywhere do them",
-        more="It runs no jobs itself. With --app it declares what the app says about its job types, so that jobs "
-        "handed in get their queue, lifecycle and policy. Any number of servers may stand before one database. On any "
-        "address but this machine's own it wants keys and HOLDFAST_ADMIN_SECRET, and a proxy before it for TLS.",
+        about="run the HTTP server: clients create jobs, remote workers claim them",
+        more="It runs no jobs itself. With --app it declares the app's job types, so that new jobs get their queue, "
+        "lifecycle and policy. Any number of servers can share one database. On an address other than loopback it "
+        "requires keys and HOLDFAST_ADMIN_SECRET; put a proxy in front of it for TLS.",
         examples=["holdfast serve", "holdfast serve --app tasks:app --port 8000"],
         json=False,
     )
@@ -45,16 +45,16 @@ def add_to(commands: Any) -> None:
 
 
 def add_address_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="the port to listen on (8080); 0 for any")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on (8080); 0: any free port")
 
 
 def run(options: argparse.Namespace) -> int:
     import uvloop
 
-    log_as(load(overrides={"database_url": options.database}, extensions=None))
+    configure_logging(load(overrides={"database_url": options.database}, extensions=None))
     app, settings = named_app(options), settings_of(options)
-    log_as(settings)
+    configure_logging(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, app, options))
 
@@ -64,34 +64,34 @@ async def _run(settings: Settings, app: App | None, options: argparse.Namespace)
     from holdfast.server.http.server import serve
 
     stop = asyncio.Event()
-    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM, waits_for="the requests under way")
+    stop_on_signals(stop, signal.SIGINT, signal.SIGTERM, waits_for="active requests")
     async with (
         exported("holdfast-server", wanted=settings.traces),
         server_of(settings, app, options.host) as server,
     ):
-        _collect_seldom()
-        await serve(server, host=options.host, port=options.port, stop=stop, on_ready=_say_ready)
+        _tune_garbage_collection()
+        await serve(server, host=options.host, port=options.port, stop=stop, on_ready=_log_ready)
     return 0
 
 
-def _collect_seldom() -> None:
-    """What is here now stays, and a request leaves next to nothing that only the collector could free."""
+def _tune_garbage_collection() -> None:
+    """Freeze the objects of the startup, and collect seldom: requests create few reference cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)
 
 
-def _say_ready(url: str) -> None:
-    log.info("ready: %s, described at %s/docs", url, url)
+def _log_ready(url: str) -> None:
+    log.info("ready: %s, API documentation at %s/docs", url, url)
 
 
 @asynccontextmanager
 async def server_of(
     settings: Settings, app: App | None, host: str, *, unknown_types: str = "refuse"
 ) -> AsyncIterator[ServerState]:
-    """Open, and safe to be asked from wherever that address can be reached.
+    """Open the server state, after checking that it is secure for this address.
 
-    `unknown_types`: what is done with them where the settings leave it open and there is an app.
+    `unknown_types`: how to treat unknown job types if the settings say `auto` and there is an app.
     """
     from holdfast.assembly.server import open_server
     from holdfast.assembly.startup_log import log_startup_warnings
@@ -122,7 +122,7 @@ async def server_of(
         await refuse_insecure(server.engine, settings, host)
         await log_startup_warnings(server.engine, server.retention)
         if not local:
-            log.warning("what goes to and from %s is plain HTTP: put a proxy that speaks TLS before it", host)
+            log.warning("%s serves plain HTTP: put a proxy with TLS in front of it", host)
         if app is not None:
             found = await server.engine.job_types.declare(
                 *(each.job_type for each in app.handlers.values()), app=app.name

@@ -1,4 +1,4 @@
-"""What commands share that go on until they are told to stop: their log, and how they are told."""
+"""Shared by the long-running commands: log setup and stop signals."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from holdfast.settings import Settings, secrets_in, wants_colour
 log = logging.getLogger("holdfast")
 
 
-def log_as(settings: Settings) -> None:
-    """Called before an app is loaded, and again with what the app says: most often the same."""
+def configure_logging(settings: Settings) -> None:
+    """Called before an app is loaded, and again with the app's settings."""
     wanted = Logs(settings.log_format, settings.log_level, settings.log_jobs, secrets_in(settings), wants_colour())
     if (log := installed()) is None or log.logs != wanted:
         configure(wanted)
 
 
-def end_at_once(code: int = 0) -> NoReturn:
-    """Threads that do not end cannot keep the process; what was said is still written."""
+def exit_now(code: int = 0) -> NoReturn:
+    """Exit without waiting for threads; buffered output is flushed."""
     try:
         _flush_log()
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:  # also when the reader of a pipe is gone
+    finally:  # also if the reader of a pipe is gone
         os._exit(code)
 
 
@@ -38,17 +38,17 @@ def _flush_log() -> None:
         installed_log.flush()
 
 
-def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "the jobs that run") -> None:
-    """The first one sets `stop`, the second ends the process at once, even if `stop` has been set in between."""
-    heard: list[signal.Signals] = []
+def stop_on_signals(stop: asyncio.Event, *signals: signal.Signals, waits_for: str = "running jobs") -> None:
+    """The first signal sets `stop`, the second exits at once."""
+    received: list[signal.Signals] = []
 
     def signalled(number: signal.Signals) -> None:
-        if heard:
-            log.warning("ended at once by a second signal, without waiting for %s", waits_for)
+        if received:
+            log.warning("second signal: exiting without waiting for %s", waits_for)
             _flush_log()
-            os._exit(code_of_signal(number))  # also when the reader of a pipe no longer reads
-        heard.append(number)
-        log.info("stopping when %s have ended; a second signal ends it at once", waits_for)
+            os._exit(code_of_signal(number))  # also if the reader of a pipe has stopped reading
+        received.append(number)
+        log.info("stopping: waiting for %s; a second signal exits at once", waits_for)
         stop.set()
 
     for number in signals:

@@ -1,4 +1,4 @@
-"""Draws a table that has been fitted to the terminal, line by line."""
+"""Draws a table whose layout fits the terminal, line by line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from holdfast.cli.output import Styled
 from holdfast.cli.table_layout import GAP, Column, Layout, needed
 
-INDENT = 4  # of what stands below its row
+INDENT = 4  # of a message below its row
 
 
 def lines(layout: Layout, console: Console, *, titled: bool) -> Iterator[Text]:
@@ -32,7 +32,7 @@ def header(columns: Sequence[Column]) -> Text:
 
 
 def line(columns: Sequence[Column], row: Sequence[Styled]) -> Text:
-    """Each cell in the width of its column; nothing behind the last."""
+    """Each cell padded to the width of its column, without trailing spaces."""
     made = Text()
     for column, cell in zip(columns, row, strict=True):
         padding = " " * (column.width - cell_len(cell.text))
@@ -43,7 +43,7 @@ def line(columns: Sequence[Column], row: Sequence[Styled]) -> Text:
 
 
 def _whole(columns: Sequence[Column], row: Sequence[Styled]) -> Iterator[Text]:
-    """A first cell that is wider than its column has a line for itself."""
+    """A first cell that is wider than its column gets its own line."""
     first, *others = row
     if cell_len(first.text) > columns[0].width:
         yield Text(first.text, first.style)

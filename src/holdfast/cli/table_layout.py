@@ -1,6 +1,6 @@
-"""Makes a table as narrow as the terminal: shorter texts first, then fewer columns, then cut ones.
+"""Fits a table to the width of the terminal: short forms first, then fewer columns, then truncated ones.
 
-A message in the last column is wrapped where it has room, and stands on lines of its own below its row where not.
+A message in the last column is wrapped if there is room, else printed below its row.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from holdfast.cli.output import Styled, short_id
-from holdfast.cli.truncate import told_apart
+from holdfast.cli.truncate import truncated_distinct
 from holdfast.ids import is_uuid
 
 GAP = 2
-MESSAGE_WIDTH = 12  # a last column that is wider holds messages
-WRAPPED_WIDTH = 36  # a message is wrapped beside its row if it has so much room
-COMFORT_WIDTH = 20  # columns are left out before names are cut further than that
-CUT_WIDTH = 8  # no column is cut further
+MESSAGE_WIDTH = 12  # a wider last column is treated as messages
+WRAPPED_WIDTH = 36  # room that a message needs to be wrapped beside its row
+COMFORT_WIDTH = 20  # columns are dropped before names are truncated below this
+CUT_WIDTH = 8  # no column is narrower
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Column:
     least_width: int = 0
 
     def __post_init__(self) -> None:
-        """Ids are not cut: they are there to be copied."""
+        """Ids are not truncated, so that they can be copied."""
         self.width = max(map(cell_len, (self.title, *(cell.text for cell in self.cells))))
         has_ids = any(is_uuid(cell.text) or cell.is_id for cell in self.cells)
         self.least_width = self.width if has_ids else min(self.width, max(cell_len(self.title), CUT_WIDTH))
@@ -40,13 +40,13 @@ class Column:
         return all(cell.text in ("", "0") for cell in self.cells)
 
     def cut(self) -> None:
-        shown = told_apart({cell.text for cell in self.cells}, self.width)
+        shown = truncated_distinct({cell.text for cell in self.cells}, self.width)
         self.cells = [cell._replace(text=shown[cell.text]) for cell in self.cells]
 
 
 @dataclass
 class Layout:
-    """`wrapped`: the last column takes what room is left. `below`: this one stands below its rows."""
+    """`wrapped`: the last column takes the remaining width. `below`: this column is printed below its rows."""
 
     columns: list[Column]
     wrapped: bool = False
@@ -56,7 +56,7 @@ class Layout:
 def fitted(
     rows: Sequence[Sequence[Styled]], titles: Sequence[Styled], width: int, droppable: Sequence[str] = ()
 ) -> Layout:
-    """For a table that may take as many lines as it needs. Its first column is never cut: things are found by it."""
+    """For a table that may take any number of lines. Its first column, the identifier, is never truncated."""
     whole = _columns(rows, titles, short=False)
     if needed(whole) <= width:
         return Layout(whole)
@@ -77,7 +77,7 @@ def fitted(
 def fitted_lines(
     rows: Sequence[Sequence[Styled]], titles: Sequence[Styled], width: int, droppable: Sequence[str] = ()
 ) -> list[Column]:
-    """For a table with one line for each row: any column may be cut, except ids."""
+    """For a table with one line per row: any column may be truncated, except ids."""
     columns = _columns(rows, titles, short=False)
     if needed(columns) > width:
         columns = _columns(rows, titles, short=True)
@@ -89,7 +89,7 @@ def fitted_lines(
 
 
 def facts(rows: Sequence[Sequence[Styled]]) -> Layout:
-    """Names and values: the values are whole, and wrapped where they are long."""
+    """Names and values; long values are wrapped."""
     return Layout(_columns(rows, [Styled(""), Styled("")], short=False), wrapped=True)
 
 
@@ -131,7 +131,7 @@ def _drop(columns: list[Column], titles: Sequence[Styled], width: int, droppable
 
 
 def _dispensable(columns: list[Column], names: list[str], droppable: Sequence[str]) -> Iterator[str]:
-    """Columns without content, then those that the caller names; never the first or the last."""
+    """Empty columns, then those that the caller names; never the first or the last."""
     empty = [name for name, column in zip(names[1:-1], columns[1:-1], strict=True) if column.is_empty]
     yield from empty
     yield from (name for name in droppable if name in names and name not in empty)
@@ -142,7 +142,7 @@ def _comfortable(columns: list[Column]) -> int:
 
 
 def _narrow(columns: list[Column], excess: int) -> None:
-    """The widest gives way first, as long as one can."""
+    """The widest column shrinks first."""
     for _ in range(excess):
         able = [column for column in columns if column.width > column.least_width]
         if not able:

@@ -1,4 +1,4 @@
-"""Texts cut to a width, so that texts that differ still look different."""
+"""Truncates texts to a width, so that different texts stay distinguishable."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import pairwise
 from rich.cells import cell_len, set_cell_size
 
 ELLIPSIS = "…"
-HEAD_WIDTH = 3  # of a text that is shown from the place on where it differs from others
+HEAD_WIDTH = 3  # of a text that is shown from where it differs from others
 
 
-def told_apart(texts: Iterable[str], width: int) -> dict[str, str]:
-    """Each text within that width: cut in the middle, or shown from where it differs if others would look the same."""
+def truncated_distinct(texts: Iterable[str], width: int) -> dict[str, str]:
+    """Each text truncated in the middle, or shown from where it differs if others would look the same."""
     shown = {text: cut_middle(text, width) for text in texts}
     alike = defaultdict(list)
     for text, cut in shown.items():
@@ -37,7 +37,7 @@ def cut_end(text: str, width: int) -> str:
 
 
 def _differ_from(texts: list[str]) -> dict[str, int]:
-    """Where each differs from all others: in sorted order, that is from its neighbours."""
+    """Where each text differs from all others: in sorted order, from its neighbours."""
     starts = dict.fromkeys(texts, 0)
     for one, other in pairwise(texts):
         shared = _shared_length(one, other)
@@ -46,7 +46,7 @@ def _differ_from(texts: list[str]) -> dict[str, int]:
 
 
 def _shared_length(one: str, other: str) -> int:
-    """Of the beginning that both have."""
+    """The length of the common prefix."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )

@@ -1,4 +1,4 @@
-"""`holdfast worker`: run an app's jobs, in one process or several, straight from the database or through a server."""
+"""`holdfast worker`: runs an app's jobs in one or more processes, from the database or through a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import msgspec
 from holdfast.cli.app_option import required_app
 from holdfast.cli.exit_codes import code_of_signal
 from holdfast.cli.parser import command, names
-from holdfast.cli.service import end_at_once, log_as, stop_on_signals
+from holdfast.cli.service import configure_logging, exit_now, stop_on_signals
 from holdfast.errors import Invalid, InvalidField, Unauthorized
 from holdfast.observe.logs import quiet_transitions
 from holdfast.observe.tracing import require_traces
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.worker")
 
-AFTER_GRACE_SECONDS = 15.0  # for ending what did not finish, the app's lifespan, and the connections
+AFTER_GRACE_SECONDS = 15.0  # to cancel unfinished jobs, end the app's lifespan and close connections
 
 
 def add_to(commands: Any) -> None:
@@ -43,10 +43,10 @@ def add_to(commands: Any) -> None:
         "worker",
         run,
         about="run the jobs of an app",
-        more="It claims jobs of the types that the app defines, from all queues or from those named, and runs them. "
-        "Ctrl-C or SIGTERM lets running jobs finish within the grace (HOLDFAST_STOP_GRACE_SECONDS) and gives the rest "
-        "back; a second one ends it at once. A process that dies is started again, and its jobs go on elsewhere. With "
-        "--server it needs no database: it speaks HTTP, with the key in HOLDFAST_WORKER_KEY.",
+        more="It claims and runs jobs of the types that the app defines, from all queues or --queues. On Ctrl-C or "
+        "SIGTERM running jobs may finish within the grace period (HOLDFAST_STOP_GRACE_SECONDS), the others are "
+        "released; a second signal exits at once. A process that crashes is restarted, and its jobs are retried. With "
+        "--server it needs no database: it uses the HTTP API with the key in HOLDFAST_WORKER_KEY.",
         examples=[
             "holdfast worker --app tasks:app",
             "holdfast worker --app tasks:app --queues mail,reports --processes 4",
@@ -55,36 +55,40 @@ def add_to(commands: Any) -> None:
         json=False,
     )
     add_arguments(parser)
-    parser.add_argument("--server", metavar="URL", help="claim from this server instead of a database")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default 1)")
+    parser.add_argument("--server", metavar="URL", help="claim jobs from this server instead of a database")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="number of worker processes (1)")
     parser.add_argument(
         "--metrics-port",
         type=int,
         metavar="N",
-        help="answer /metrics, /livez and /readyz on this port, for all processes (0: any free one)",
+        help="serve /metrics, /livez and /readyz for all processes on this port (0: any free port)",
     )
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queues", type=names, metavar="A,B", help="claim from these queues only")
-    parser.add_argument("--concurrency", type=int, metavar="N", help="jobs at once in each process (default 10)")
-    parser.add_argument("--name", help="a name for people, shown in lists of workers")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="concurrent jobs in each process (10)")
+    parser.add_argument("--name", help="display name in lists of workers")
     parser.add_argument(
-        "--capabilities", type=names, default=[], metavar="A,B", help="what this worker can do, such as gpu,ffmpeg"
+        "--capabilities",
+        type=names,
+        default=[],
+        metavar="A,B",
+        help="capabilities that jobs can require, such as gpu,ffmpeg",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = load(overrides=_said(options), extensions=None)
+    settings = load(overrides=_overrides(options), extensions=None)
     if options.processes < 1:
         raise InvalidField(f"--processes must be 1 or more, got {options.processes}", field="processes")
-    log_as(settings)
+    configure_logging(settings)
     quiet_transitions()
     if options.server is not None:
         _check_remote(options, settings)
     if settings.traces:
-        require_traces()  # better here than in each of the processes
+        require_traces()  # once, before the processes start
     if not (options.app or settings.app):
         required_app(options)
     if not options.supervised:
@@ -94,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     from holdfast.worker.processes.parent_death import die_with_parent
 
     line = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what a handler starts must not read what our parent says
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # subprocesses of handlers must not read from the supervisor
     die_with_parent(line.fileno())
     return asyncio.run(_work(app_of(options), options, line))
 
@@ -103,7 +107,7 @@ async def _supervise(command_line: list[str], options: argparse.Namespace, grace
     supervisor = Supervisor(command_line, options.processes, grace_seconds=grace_seconds)
     async with contextlib.AsyncExitStack() as stack:
         if options.metrics_port is not None:
-            from holdfast.assembly.worker_health import WorkerHealth  # nobody else needs a web server here
+            from holdfast.assembly.worker_health import WorkerHealth  # imports a web server
 
             await stack.enter_async_context(WorkerHealth(supervisor).told_at(options.metrics_port))
         code = await supervisor.run()
@@ -111,75 +115,77 @@ async def _supervise(command_line: list[str], options: argparse.Namespace, grace
 
 
 def _check_remote(options: argparse.Namespace, settings: Settings) -> None:
-    """What cannot be is said once, before any process is started."""
+    """Check the options once, before any process starts."""
     from holdfast.client.address import checked_address, checked_key
 
     if options.database is not None:
-        raise Invalid("give --server or --database, not both", code="conflicting_input")
+        raise Invalid("use --server or --database, not both", code="conflicting_input")
     if options.name is not None or options.capabilities:
-        raise Invalid("a remote worker has its name and capabilities from its registration", code="conflicting_input")
+        raise Invalid(
+            "--name and --capabilities of a remote worker come from its registration", code="conflicting_input"
+        )
     checked_address(options.server)
     if not settings.worker_key:
         raise Unauthorized(
-            "a remote worker needs a key: put it into HOLDFAST_WORKER_KEY, or its file's path into "
-            "HOLDFAST_WORKER_KEY_FILE; `holdfast workers register` makes one"
+            "a remote worker needs a key: set HOLDFAST_WORKER_KEY or HOLDFAST_WORKER_KEY_FILE; `holdfast workers "
+            "register` creates one"
         )
     checked_key(settings.worker_key)
 
 
 def app_of(options: argparse.Namespace) -> App:
-    """The command line wins over what the app says of itself, and that over environment and file."""
-    log_as(load(overrides=_said(options), extensions=None))  # what cannot be is said before anything is done
+    """Precedence: the command line, the app's own settings, the environment, the file."""
+    configure_logging(load(overrides=_overrides(options), extensions=None))  # rejects invalid settings first
     app = required_app(options)
-    app.settings = msgspec.structs.replace(app.settings, **_said(options))
-    log_as(app.settings)
+    app.settings = msgspec.structs.replace(app.settings, **_overrides(options))
+    configure_logging(app.settings)
     return app
 
 
-def _said(options: argparse.Namespace) -> dict[str, Any]:
-    said = {"database_url": options.database, "concurrency": options.concurrency}
-    return {name: value for name, value in said.items() if value is not None}
+def _overrides(options: argparse.Namespace) -> dict[str, Any]:
+    given = {"database_url": options.database, "concurrency": options.concurrency}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> int:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def told() -> None:
-        word = line.recv(64)
-        if NOW in word:
+    def received() -> None:
+        message = line.recv(64)
+        if NOW in message:
             os._exit(1)
-        if STOP in word:
+        if STOP in message:
             stop.set()
-        if TELL in word and answering is not None:
+        if TELL in message and answering is not None:
             answering.asked()
 
     async def leave() -> None:
         if answering is not None:
             await answering.last_words()
-        end_at_once()
+        exit_now()
 
     figures = None if options.metrics_port is None else figures_of(app)
     answering = None if figures is None else StatusResponder(line, figures.told)
     line.setblocking(False)
-    loop.add_reader(line, told)
+    loop.add_reader(line, received)
     stop_on_signals(stop, signal.SIGTERM)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent passes it on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor forwards it
     unblock_signals()
     async with contextlib.AsyncExitStack() as stack:
         if options.server is None:
             await stack.enter_async_context(app)
         else:
-            stack.push_async_callback(app.close)  # what its handlers may have opened
+            stack.push_async_callback(app.close)  # connections that handlers opened
         worker = await work_until(
             app, options, stop, leave, on_ready=lambda: line.send(READY), server=options.server, figures=figures
         )
         if answering is not None:
             await answering.last_words()
-    return ended(worker)
+    return exit_code(worker)
 
 
 def figures_of(app: App, *, extensions: bool = True) -> WorkerCounters:
-    """`extensions`: with the metrics that they declare, unless a server in the same process tells them."""
+    """`extensions`: include the metrics that they declare, unless a server in the same process exports them."""
     from holdfast.worker.metrics import WorkerCounters
 
     return WorkerCounters(sorted(app.handlers), app.clock, app.lifecycles, app.declarations() if extensions else None)
@@ -197,7 +203,7 @@ async def work_until(
 ) -> Worker:
     from holdfast.assembly.worker import WorkerOptions, work
 
-    wish = WorkerOptions(
+    worker_options = WorkerOptions(
         queues=options.queues,
         name=options.name,
         capabilities=dict.fromkeys(options.capabilities, True),
@@ -210,15 +216,15 @@ async def work_until(
 
     def ready(worker: Worker) -> None:
         slots, types = worker.config.concurrency, ", ".join(sorted(app.handlers)) or "none"
-        where = ", ".join(options.queues) if options.queues else "every queue"
-        log.info("ready: %d slots, from %s, job types: %s", slots, where, types)
+        where = ", ".join(options.queues) if options.queues else "all"
+        log.info("ready: %d slots, queues: %s, job types: %s", slots, where, types)
         on_ready()
 
-    return await work(app, wish, stop=stop, on_ready=ready)
+    return await work(app, worker_options, stop=stop, on_ready=ready)
 
 
-def ended(worker: Worker) -> int:
-    """The exit code; the threads of handlers that would not end must not keep the interpreter from ending."""
+def exit_code(worker: Worker) -> int:
+    """The exit code. Handler threads that do not end must not block the exit."""
     if worker.stuck:
-        end_at_once()
+        exit_now()
     return 0

@@ -1,4 +1,4 @@
-"""`holdfast workers`: who may claim, who is alive, and what each holds."""
+"""`holdfast workers`: lists, registers, disables, enables and revokes workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from holdfast.cli.database import BY, with_engine
-from holdfast.cli.ids import ambiguous, begins
-from holdfast.cli.key_file import add_key_file, handed_over, refuse_taken
+from holdfast.cli.ids import ambiguous, is_prefix
+from holdfast.cli.key_file import add_key_file, require_new_file, written_key
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_table
 from holdfast.cli.parser import command, group, names
 from holdfast.errors import Conflict, NotFound
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STYLES = {"disabled": "red", "offline": "dim", "busy": "cyan", "idle": "green", "active": "green"}
 
 TITLES: list[Cell] = [
-    *("worker", "name", "kind", "status", "holds", "slots", Styled("heard of", short="heard"), "host", "pid"),
+    *("worker", "name", "kind", "status", "holds", "slots", Styled("last heartbeat", short="heartbeat"), "host", "pid"),
     *("offers", "runs"),
 ]
 
@@ -33,19 +33,17 @@ def add_to(commands: Any) -> None:
         verbs,
         "list",
         list_all,
-        about="list every registered worker: whether it is alive, how many jobs it holds, what it offers and runs",
+        about="list registered workers: status, jobs held, capabilities and job types",
         examples=["holdfast workers list", "holdfast workers list --json"],
     )
     _add_register(verbs)
     for name, run, about in (
-        ("disable", disable, "let a worker claim nothing more; what it holds it may finish"),
-        ("enable", enable, "let a disabled worker claim again"),
-        ("revoke", revoke, "disable a worker and take its keys back; what it holds goes to others when leases run out"),
+        ("disable", disable, "disable a worker: it claims no more jobs, and may finish those it holds"),
+        ("enable", enable, "enable a disabled worker"),
+        ("revoke", revoke, "disable a worker and revoke its keys; its jobs are requeued when their leases expire"),
     ):
         one = command(verbs, name, run, about=about, examples=[f"holdfast workers {name} encoder-1"])
-        one.add_argument(
-            "worker", metavar="WORKER", help="its id or the beginning of it, or its name if no other worker has it"
-        )
+        one.add_argument("worker", metavar="WORKER", help="worker id, a prefix of it, or the name if it is unique")
 
 
 def _add_register(verbs: Any) -> None:
@@ -53,17 +51,16 @@ def _add_register(verbs: Any) -> None:
         verbs,
         "register",
         register,
-        about="register a worker, and print its id and its key, this once",
-        more="A worker that `holdfast worker` starts beside the database registers itself; this is for those that come "
-        "over HTTP.",
+        about="register a remote worker and print its id and its key, which cannot be shown again",
+        more="A worker that connects to the database registers itself; this is for workers that use the HTTP API.",
         examples=[
             "holdfast workers register --name encoder-1 --capability gpu --capability codecs=h264,vp9",
             "holdfast workers register --name mailer --queues mail --key-file mailer.key",
         ],
     )
-    parser.add_argument("--name", help="what people call it")
-    parser.add_argument("--kind", default="remote", help="what kind of worker it is (remote)")
-    parser.add_argument("--slots", type=int, metavar="N", help="how many jobs it runs at once")
+    parser.add_argument("--name", help="display name")
+    parser.add_argument("--kind", default="remote", help="kind of worker (remote)")
+    parser.add_argument("--slots", type=int, metavar="N", help="number of jobs it runs at once")
     parser.add_argument(
         "--capability",
         dest="capabilities",
@@ -71,10 +68,10 @@ def _add_register(verbs: Any) -> None:
         type=_capability,
         action="append",
         default=[],
-        help="something it can do, which jobs may require; may be repeated",
+        help="capability that jobs can require; can be repeated",
     )
-    parser.add_argument("--tenants", metavar="NAME,...", type=names, help="take only jobs of these tenants")
-    parser.add_argument("--queues", metavar="NAME,...", type=names, help="bind its key to these queues")
+    parser.add_argument("--tenants", metavar="NAME,...", type=names, help="claim only jobs of these tenants")
+    parser.add_argument("--queues", metavar="NAME,...", type=names, help="restrict its key to these queues")
     add_key_file(parser)
 
 
@@ -108,15 +105,15 @@ def _row(worker: WorkerRecord, held: dict[str, int], now: datetime) -> list[Cell
         f"{held.get(worker.id, 0)}",
         "" if worker.slots is None else f"{worker.slots}",
         f"{age_text(now, worker.last_heartbeat_at)} ago" if worker.last_heartbeat_at else "never",
-        _host(_told(worker, "host")),
-        _told(worker, "pid"),
+        _host(_metadata(worker, "host")),
+        _metadata(worker, "pid"),
         ", ".join(worker.offers),
-        "any type" if types is None else ", ".join(types) or "has not asked yet",
+        "any type" if types is None else ", ".join(types) or "no claim yet",
     ]
 
 
-def _told(worker: WorkerRecord, name: str) -> str:
-    """What it said of itself when it registered."""
+def _metadata(worker: WorkerRecord, name: str) -> str:
+    """From its registration."""
     found = worker.metadata.get(name) if isinstance(worker.metadata, dict) else None
     return "" if found is None else f"{found}"
 
@@ -141,12 +138,12 @@ def _view(worker: WorkerRecord, held: dict[str, int]) -> dict[str, Any]:
 
 def register(options: argparse.Namespace) -> int:
     async def work(engine: Engine) -> int:
-        refuse_taken(options.key_file)
+        require_new_file(options.key_file)
         worker, key = await engine.workers.register_with_key(_new(options), options.queues, by=BY)
         if options.json:
-            print_json({**_view(worker, {}), **handed_over(key, options.key_file)})
+            print_json({**_view(worker, {}), **written_key(key, options.key_file)})
         else:
-            print(worker.id, *handed_over(key, options.key_file).values(), sep="\n")
+            print(worker.id, *written_key(key, options.key_file).values(), sep="\n")
         return 0
 
     return with_engine(options, work, may_be_first=True)
@@ -200,16 +197,16 @@ def revoke(options: argparse.Namespace) -> int:
 
 
 async def find_worker(engine: Engine, wanted: str) -> WorkerRecord:
-    """By its name, its id, or the beginning of its id."""
+    """By name, id or id prefix."""
     workers = await engine.workers.all()
     found = [worker for worker in workers if wanted in (worker.id, worker.name)]
-    found = found or [worker for worker in workers if begins(worker.id, wanted)]
+    found = found or [worker for worker in workers if is_prefix(worker.id, wanted)]
     match found:
         case [worker]:
             return worker
         case []:
-            raise NotFound(f"no worker {wanted!r}; `holdfast workers list` names them", code="worker_not_found")
+            raise NotFound(f"no worker {wanted!r}; see `holdfast workers list`", code="worker_not_found")
         case _ if all(worker.name == wanted for worker in found):
             ids = ", ".join(worker.id for worker in found)
-            raise Conflict(f"{len(found)} workers are called {wanted!r}; say which: {ids}")
+            raise Conflict(f"{len(found)} workers have the name {wanted!r}; use an id: {ids}")
     raise ambiguous("worker", wanted, [worker.id for worker in found])

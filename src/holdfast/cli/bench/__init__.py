@@ -1,4 +1,4 @@
-"""`holdfast bench`: how fast this is on your own database."""
+"""`holdfast bench`: measures throughput and latency on your own database."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 JOBS_MIN, JOBS_MAX = 20, 1_000_000
 
 STAYS = (
-    "what stays: the job type, the queue and the workers called {name} (the workers for a day), "
-    "and room in the database that it will use again"
+    "what remains: the job type, the queue and the workers named {name} (the workers for a day), "
+    "and free space in the database files"
 )
 
 
@@ -36,16 +36,16 @@ def add_to(commands: Any) -> None:
         commands,
         "bench",
         run,
-        about="measure how fast jobs go in and out on your own database",
-        more="It enqueues jobs that do nothing, of a type and in a queue of its own, starts workers that run them, and "
-        "removes them again. Beside its figures stand those of hand-written SQL in the same run. Where others work on "
-        "the same database it asks first: both would be slower.",
+        about="benchmark enqueue, drain and start latency on your own database",
+        more="It enqueues empty jobs of their own type and queue, starts workers that run them, and removes them. "
+        "Hand-written SQL is measured in the same run for comparison. If the database has other work, it asks first, "
+        "because both would be slower.",
         examples=["holdfast bench", "holdfast bench --jobs 100000 --processes 2 --json"],
     )
-    parser.add_argument("--jobs", type=_jobs, default=20_000, metavar="N", help="how many to drain (20000)")
-    parser.add_argument("--concurrency", type=int, metavar="N", help="jobs at once in each worker process (default 10)")
-    parser.add_argument("--processes", type=_processes, default=1, metavar="N", help="worker processes (1)")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--jobs", type=_jobs, default=20_000, metavar="N", help="number of jobs to drain (20000)")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="concurrent jobs in each worker process (10)")
+    parser.add_argument("--processes", type=_processes, default=1, metavar="N", help="number of worker processes (1)")
+    parser.add_argument("--yes", action="store_true", help="skip the confirmation")
 
 
 def _jobs(text: str) -> int:
@@ -61,15 +61,15 @@ def _processes(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    said = {"database_url": options.database, "concurrency": options.concurrency}
-    settings = load(overrides=said, extensions=None)
+    overrides = {"database_url": options.database, "concurrency": options.concurrency}
+    settings = load(overrides=overrides, extensions=None)
     if named_app(options) is not None:
-        options.database = settings_of(options).url  # the workers get their app from us, and the database with it
+        options.database = settings_of(options).url  # the workers run the bench app on this database
         settings = msgspec.structs.replace(settings, database_url=options.database)
     others = with_engine(options, _other_work, may_be_first=True)
     if others and not options.yes:
         require_terminal("measure beside other work", f": {others}")
-        if not confirmed(f"{others}; both would be slower. Measure all the same?"):
+        if not confirmed(f"{others}; both would be slower. Continue?"):
             return FAILED
     measured = asyncio.run(_measure(options, settings))
     if options.json:
@@ -80,19 +80,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _other_work(engine: Engine) -> str:
-    """What else the database is there for, in words; nothing if there is nothing."""
+    """A sentence about unfinished jobs and live workers in the database; empty if there are none."""
     from holdfast.cli.bench.app import NAME
     from holdfast.cli.top.collector import Collector
 
-    watch = Collector(engine, "")
-    frame = await watch.look()
-    await watch.close()
-    queues = [queue for queue in frame.queues if queue.queue != NAME]
+    collector = Collector(engine, "")
+    snapshot = await collector.collect()
+    await collector.close()
+    queues = [queue for queue in snapshot.queues if queue.queue != NAME]
     jobs = sum(queue.unfinished for queue in queues)
-    workers = [worker for worker in frame.workers if worker.alive]
-    said = [count(jobs, "unfinished job")] if jobs else []
-    said += [f"{count(len(workers), 'worker')}, last heard of less than 90 s ago"] if workers else []
-    return f"this database has other work: {' and '.join(said)}" if said else ""
+    workers = [worker for worker in snapshot.workers if worker.alive]
+    found = [count(jobs, "unfinished job")] if jobs else []
+    found += [f"{count(len(workers), 'worker')} with a heartbeat in the last 90 s"] if workers else []
+    return f"this database has other work: {' and '.join(found)}" if found else ""
 
 
 async def _measure(options: argparse.Namespace, settings: Settings) -> Measured:
@@ -123,18 +123,16 @@ def _view(measured: Measured, options: argparse.Namespace, settings: Settings) -
 def _print(measured: Measured, options: argparse.Namespace, settings: Settings) -> None:
     from holdfast.cli.bench.app import NAME
 
-    print_table(["figure", "reached", "by hand", "share", "what it means"], map(_row, measured.figures))
-    crew = f"worker processes: {options.processes}, slots in each: {settings.concurrency}"
-    said = [
-        f"{count(options.jobs, 'job')} with 100 bytes of payload on {without_password(settings.url)}; {crew}",
+    print_table(["figure", "measured", "raw SQL", "ratio", "meaning"], map(_row, measured.figures))
+    workers = f"worker processes: {options.processes}, slots in each: {settings.concurrency}"
+    notes = [
+        f"{count(options.jobs, 'job')} with 100 bytes of payload on {without_password(settings.url)}; {workers}",
         f"removed {count(measured.removed, 'job')} with their history",
         STAYS.format(name=NAME),
     ]
     if measured.stays:
-        said.append(
-            f"{count(measured.stays, 'job')} could not be removed: a worker that is gone holds them for a while"
-        )
-    print("", *said, sep="\n", file=sys.stderr)
+        notes.append(f"{count(measured.stays, 'job')} could not be removed: the lease of a stopped worker is not over")
+    print("", *notes, sep="\n", file=sys.stderr)
 
 
 def _row(figure: Figure) -> list[str]:

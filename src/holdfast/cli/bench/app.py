@@ -1,4 +1,4 @@
-"""What the workers of `holdfast bench` run: a job that does nothing."""
+"""The app that the workers of `holdfast bench` run: one empty job."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ app = App()
 
 @app.job(NAME, queue=NAME)
 async def nothing(text: str, timed: bool = False) -> float | None:
-    """When it started, if asked; by a clock that all processes of a machine share."""
+    """With `timed` it returns its start time, by a clock that all processes of a machine share."""
     return app.clock.monotonic() if timed else None

@@ -1,4 +1,4 @@
-"""Hand-written SQL on the same database: the ceiling that the figures are compared with."""
+"""Hand-written SQL on the same database, as the baseline for `holdfast bench`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.store.bench_baseline import Ceiling
 
 @asynccontextmanager
 async def by_hand(engine: Engine) -> AsyncIterator[Ceiling | None]:
-    """Its table is there for so long; none where no table may be made."""
+    """The baseline, with its table; None if the database role may not create tables."""
     ceiling = Ceiling(engine.store, msgspec.json.encode({"text": TEXT}).decode())
     try:
         await ceiling.make()
-    except StoreError:  # a role that may only work with the tables there are
+    except StoreError:  # the role has no CREATE privilege
         yield None
         return
     try:

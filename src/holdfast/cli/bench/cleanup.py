@@ -11,7 +11,7 @@ PAGE = 1000
 
 
 async def clear_waiting(engine: Engine) -> None:
-    """Cancel what waits, also what a run before this one left because it was killed."""
+    """Cancel waiting bench jobs, including those of an earlier run that was killed."""
 
     async def work(tx: Tx) -> int:
         ids = [row["id"] for row in await tx.all(q.bench_waiting, type=NAME, limit=PAGE)]
@@ -24,7 +24,7 @@ async def clear_waiting(engine: Engine) -> None:
 
 
 async def remove_finished(engine: Engine, first: str) -> int:
-    """Delete those from `first` on with their history; how many there were."""
+    """Delete the bench jobs from id `first` on, with their history; returns their number."""
 
     async def work(tx: Tx) -> int:
         ids = [row["id"] for row in await tx.all(q.bench_finished, first=first, type=NAME, limit=PAGE)]

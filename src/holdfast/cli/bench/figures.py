@@ -1,4 +1,4 @@
-"""What was measured, and what it means."""
+"""The figures of `holdfast bench` and their explanations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 import msgspec
 
 MEANINGS = {
-    "enqueue_one_by_one": "one caller, each job on disk before the next; by hand: an insert and its commit",
-    "enqueue_20_callers": "20 callers in one process, whose jobs share commits",
-    "enqueue_bulk": "one enqueue_many, all or nothing; by hand: the same in inserts of 1,000",
-    "drain": "claimed, run and completed, first claim to last completion; by hand: a loop without history, by 100",
-    "idle_start_p50": "from the call of enqueue to the handler's start in an idle worker: half are faster",
-    "idle_start_p99": "the same: all but one in a hundred are faster",
+    "enqueue_one_by_one": "one caller, a commit per job; raw SQL: an insert and its commit",
+    "enqueue_20_callers": "20 concurrent callers in one process, whose jobs share commits",
+    "enqueue_bulk": "one enqueue_many in one transaction; raw SQL: inserts of 1,000 rows",
+    "drain": "claimed, run and completed, first claim to last completion; raw SQL: batches of 100, without history",
+    "idle_start_p50": "from the enqueue call to the handler's start in an idle worker, median",
+    "idle_start_p99": "the same, 99th percentile",
 }
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`by_hand` is what hand-written SQL reached on the same database in the same run; None where nothing compares."""
+    """`by_hand`: hand-written SQL on the same database in the same run; None if there is no comparison."""
 
     name: str
     value: float
@@ -38,5 +38,5 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def percentile(values: list[float], part: int) -> float:
-    """The smallest of them that so many in a hundred do not exceed."""
+    """The nearest-rank percentile."""
     return sorted(values)[math.ceil(len(values) * part / 100) - 1]

@@ -1,4 +1,4 @@
-"""How many a second."""
+"""Measures a rate in jobs per second, with a progress bar."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.cli.jobs.summary import progress_bar
 from holdfast.clock import Clock
 
-STAGE_SECONDS = 5.0  # enough to know a rate: what takes longer ends there
+STAGE_SECONDS = 5.0  # at most, for one measurement
 
 
 class Rate:
@@ -16,14 +16,14 @@ class Rate:
         self._clock = clock
 
     async def rate(self, what: str, total: int, call: Callable[[], Awaitable[int]], *, callers: int = 1) -> float:
-        """So many jobs, by calls that say how many each of them did; a bar tells how far it is."""
+        """Call until `total` jobs are done; each call returns how many jobs it did."""
         done, begun = 0, self._clock.monotonic()
 
         async def caller() -> None:
             nonlocal done
             while done < total and self._clock.monotonic() < begun + STAGE_SECONDS:
                 more = await call()
-                done += more  # only now: other callers have counted meanwhile
+                done += more  # after the await: other callers add to it, too
                 advance(done)
 
         with progress_bar(what, total, shown=True) as advance:

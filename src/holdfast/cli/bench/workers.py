@@ -1,4 +1,4 @@
-"""Worker processes for a while: started as `holdfast worker` starts them, and gone when this process is."""
+"""Starts worker processes for the benchmark, as `holdfast worker` does, and stops them at its end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PROGRAM = [sys.executable, "-m", "holdfast.cli", "worker", "--app", "holdfast.cl
 
 
 @asynccontextmanager
-async def crew(arguments: list[str], processes: int) -> AsyncIterator[list[Process]]:
-    """So many of them, ready to claim."""
+async def workers_running(arguments: list[str], processes: int) -> AsyncIterator[list[Process]]:
+    """So many worker processes, ready to claim."""
     with tempfile.TemporaryFile("w+") as log:
         async with contextlib.AsyncExitStack() as stack:
             yield [await stack.enter_async_context(_one(arguments, log)) for _ in range(processes)]
@@ -57,4 +57,4 @@ async def _stop(process: Process, line: socket.socket) -> None:
 
 def _last_line(log: IO[str]) -> str:
     log.seek(0)
-    return next((line.strip() for line in reversed(log.readlines()) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(log.readlines()) if line.strip()), "no output")

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: looks at everything that can be wrong without anybody noticing, and says what to do about it."""
+"""`holdfast doctor`: checks settings, database, broker and jobs, and suggests fixes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def add_to(commands: Any) -> None:
         commands,
         "doctor",
         run,
-        about="examine settings, database, broker and jobs, and say what to do about what is wrong",
-        more="The exit code is 1 if something fails; a warning does not change it. Nothing is repaired.",
+        about="check settings, database, broker and jobs, and suggest fixes",
+        more="The exit code is 1 if a check fails; warnings do not change it. Nothing is repaired.",
         examples=["holdfast doctor", "holdfast doctor --database postgresql://localhost/jobs --json"],
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    findings = asyncio.run(_examine(options))
+    findings = asyncio.run(_run_checks(options))
     failed = any(finding.level == "fail" for finding in findings)
     if options.json:
         checks = [{**finding._asdict(), "remedy": finding.remedy or None} for finding in findings]
         print_json({"ok": not failed, "checks": checks})
     else:
-        print_table(["", "what", "finding"], map(_row, findings))
+        print_table(["", "check", "finding"], map(_row, findings))
     return FAILED if failed else 0
 
 
@@ -53,7 +53,7 @@ def _row(finding: Finding) -> list[Styled | str]:
     return [Styled(finding.level, STYLES[finding.level]), finding.name, says]
 
 
-async def _examine(options: argparse.Namespace) -> list[Finding]:
+async def _run_checks(options: argparse.Namespace) -> list[Finding]:
     from holdfast.assembly.engine import open_engine
 
     try:
@@ -73,8 +73,8 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
     except HoldfastError as error:
         return [findings[0], fail("database", f"{without_password(settings.url)}: {error.full}")]
     try:
-        return [*findings, *await _look(engine, settings), *await _checks(engine, extensions)]
-    except HoldfastError as error:  # what was looked at before it is still worth telling
+        return [*findings, *await _check_database(engine, settings), *await _checks(engine, extensions)]
+    except HoldfastError as error:  # the findings so far are still printed
         return [*findings, fail("database", error.full)]
     finally:
         await engine.close()
@@ -83,11 +83,11 @@ async def _examine(options: argparse.Namespace) -> list[Finding]:
 def _settings(options: argparse.Namespace) -> Finding:
     found = Counter(origins_of(options).values())
     del found["default"]
-    said = ", ".join(f"{number} from {layer}" for layer, number in found.items())
-    return ok("settings", said or "all are defaults")
+    text = ", ".join(f"{number} from {layer}" for layer, number in found.items())
+    return ok("settings", text or "all are defaults")
 
 
-async def _look(engine: Engine, settings: Settings) -> list[Finding]:
+async def _check_database(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.cli.doctor import broker, jobs, postgres, sqlite
 
     findings = [await _schema(engine)]
@@ -99,7 +99,7 @@ async def _look(engine: Engine, settings: Settings) -> list[Finding]:
 
 
 async def _checks(engine: Engine, extensions: Iterable[Extension]) -> list[Finding]:
-    """What extensions check themselves."""
+    """The checks of extensions."""
     probes = [probe for each in extensions for probe in each.checks]
     found = [(probe, await engine.reads.check_extension(probe)) for probe in probes]
     return [
@@ -116,7 +116,11 @@ async def _schema(engine: Engine) -> Finding:
     applied = [row["name"] for row in rows if row["extension"] == CORE]
     newest = migrations(engine.store.dialect)[-1].name
     if applied[-1] != newest:
-        return warn("schema", f"{applied[-1]} is newer than this release, which knows {newest}", "upgrade this machine")
-    of_each = {row["extension"]: row["name"] for row in rows if row["extension"] != CORE}
-    others = "".join(f", and {extension} {name}" for extension, name in of_each.items())
+        return warn(
+            "schema",
+            f"{applied[-1]} is newer than this release, which has {newest}",
+            "upgrade Holdfast on this machine",
+        )
+    by_extension = {row["extension"]: row["name"] for row in rows if row["extension"] != CORE}
+    others = "".join(f", and {extension} {name}" for extension, name in by_extension.items())
     return ok("schema", f"{newest} is current{others}")

@@ -1,4 +1,4 @@
-"""The doctor's look at the broker that the settings name, if they name one."""
+"""`holdfast doctor`: checks the broker, if the settings name one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """One that is away is no failure: jobs go on without it."""
+    """An unreachable broker is a warning: jobs run without it."""
     if settings.dispatch == "database":
         return []
     from holdfast.assembly.brokers import open_broker
@@ -22,12 +22,12 @@ async def examine(settings: Settings) -> list[Finding]:
 
     try:
         broker = open_broker(settings, None, Clock(), Ids())
-    except HoldfastError as error:  # no process starts with this
+    except HoldfastError as error:  # no process starts with this setting
         return [fail("broker", error.message)]
     try:
         await broker.open()
     except BrokerError as error:
-        return [warn("broker", str(error), "hints go by the database until it is there")]
+        return [warn("broker", str(error), "hints go through the database until it is reachable")]
     finally:
         await broker.close()
-    return [ok("broker", f"{settings.dispatch}: it answers")]
+    return [ok("broker", f"{settings.dispatch} is reachable")]

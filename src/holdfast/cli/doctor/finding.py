@@ -1,4 +1,4 @@
-"""One line of the doctor's report."""
+"""One finding of `holdfast doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that do not get on, whichever database they are in."""
+"""`holdfast doctor`: checks for jobs that make no progress."""
 
 from __future__ import annotations
 
@@ -46,12 +46,14 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
 
 def _maintenance(sweep: Row | None) -> Finding:
     if sweep is None or sweep["swept_at"] is None:
-        said = "has never run"
+        text = "has never run"
     else:
-        said = f"last ran at {time_text(sweep['swept_at'])} UTC"
+        text = f"last ran at {time_text(sweep['swept_at'])} UTC"
     if sweep and sweep["needed"] and not sweep["fresh"]:
-        return warn("maintenance", f"{said}: jobs that are due or lost are not found", "run a worker, which does it")
-    return ok("maintenance", said)
+        return warn(
+            "maintenance", f"{text}: due and lost jobs are not requeued", "run a worker, which does maintenance"
+        )
+    return ok("maintenance", text)
 
 
 def _missing(found: Mapping[str, int]) -> list[Finding]:
@@ -60,16 +62,16 @@ def _missing(found: Mapping[str, int]) -> list[Finding]:
     return [
         warn(
             f"extension {name}",
-            said,
-            "run a worker or a server of an app that includes it; if there is none any more: "
+            text,
+            "run a worker or a server of an app that includes it; if there is none: "
             f"`holdfast extensions forget {name}`",
         )
-        for name, said in zip(found, told(found), strict=True)
+        for name, text in zip(found, told(found), strict=True)
     ]
 
 
 def _tasks(tasks: list[Row]) -> list[Finding]:
-    """Maintenance of extensions."""
+    """Maintenance tasks of extensions."""
     ran = [f"{_task(row)} {_last(row)}" for row in tasks if not row["failures"]]
     found = [ok("maintenance of extensions", ", ".join(ran))] if ran else []
     return found + [
@@ -93,18 +95,18 @@ def _last(row: Row) -> str:
 
 def _leases(over: Row | None) -> Finding:
     if over is None or not over["jobs"]:
-        return ok("leases", "none is long over")
+        return ok("leases", "no expired lease is waiting to be reaped")
     since = time_text(over["oldest_at"])
-    said = f"{count(over['jobs'], 'job')} still counted as running, though the lease ended, first at {since} UTC"
-    return warn("leases", said, "run a worker: its maintenance takes them back")
+    text = f"{count(over['jobs'], 'job')} still running although the lease expired, the first at {since} UTC"
+    return warn("leases", text, "run a worker: its maintenance requeues them")
 
 
 def _unserved(lanes: list[tuple[Wanted, Clause]]) -> Finding:
     if not lanes:
-        return ok("workers", "every kind of job that waits has a live worker that may take it")
+        return ok("workers", "every waiting job has a live worker that can claim it")
     shown = [_lane(*lane) for lane in lanes[:LANES_SHOWN]]
     more = [f"and {len(lanes) - LANES_SHOWN} more"] if len(lanes) > LANES_SHOWN else []
-    return warn("workers", f"no live worker may take {', '.join(shown + more)}", "`holdfast jobs why ID` says more")
+    return warn("workers", f"no live worker can claim {', '.join(shown + more)}", "see `holdfast jobs why ID`")
 
 
 def _lane(wanted: Wanted, obstacle: Clause) -> str:
@@ -118,29 +120,31 @@ def _lane(wanted: Wanted, obstacle: Clause) -> str:
 
 def _deaths(deaths: list[Row]) -> Finding:
     if not deaths:
-        return ok("deaths", "no job died in the last hour")
+        return ok("dead jobs", "none in the last hour")
     total = sum(row["jobs"] for row in deaths)
     reasons = ", ".join(f"{row['reason']} {row['jobs']}" for row in deaths[:LANES_SHOWN])
     return warn(
-        "deaths", f"{count(total, 'job')} died in the last hour: {reasons}", "`holdfast jobs list --state dead`"
+        "dead jobs", f"{count(total, 'job')} died in the last hour: {reasons}", "see `holdfast jobs list --state dead`"
     )
 
 
 def _job_types(found: list[Contradiction]) -> Finding:
     if not found:
-        return ok("job types", "no two apps declare one differently")
-    return warn("job types", found[0].text, f"and so {count(len(found) - 1, 'other type')}" if len(found) > 1 else "")
+        return ok("job types", "no conflicting declarations")
+    return warn(
+        "job types", found[0].text, f"the same for {count(len(found) - 1, 'other type')}" if len(found) > 1 else ""
+    )
 
 
 def _retention(overdue: Overdue, absent: list[str]) -> Finding:
     if not overdue.jobs and not overdue.deliveries:
-        return ok("retention", "nothing is left whose time is over")
-    said = f"not deleted although their time is over: {_many(overdue.jobs, 'job')}, "
-    said += _many(overdue.deliveries, "webhook delivery", "webhook deliveries")
+        return ok("retention", "nothing is overdue for deletion")
+    text = f"overdue for deletion: {_many(overdue.jobs, 'job')}, "
+    text += _many(overdue.deliveries, "webhook delivery", "webhook deliveries")
     if absent and overdue.jobs:
         names = ", ".join(absent)
-        said += f"; no live process has extension {names}, without which jobs that have hooks of it are not deleted"
-    return warn("retention", said, "run a worker and a server: they delete them; if they run, look at their logs")
+        text += f"; no live process has extension {names}, which is needed to delete jobs with its hooks"
+    return warn("retention", text, "run a worker and a server, which delete them; if they run, check their logs")
 
 
 def _many(number: int, one: str, several: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What the doctor looks at on PostgreSQL."""
+"""`holdfast doctor`: checks of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def examine(engine: Engine) -> list[Finding]:
     return [
         _version(state),
         *_durable(state),
-        indexes.judge(indexes_of("postgres"), state.indexes),
+        indexes.check_indexes(indexes_of("postgres"), state.indexes),
         *_vacuum(state),
         _clock(await _server_ahead(engine)),
         _oldest(state.oldest),
@@ -34,7 +34,7 @@ async def examine(engine: Engine) -> list[Finding]:
 
 
 async def _server_ahead(engine: Engine) -> float:
-    """In seconds; our own time is the middle of the question and the answer."""
+    """Clock difference in seconds; the local time is the middle of the round trip."""
     clock = engine.clock
     asked = clock.now()
     server = await engine.reads.now()
@@ -69,8 +69,8 @@ def _vacuum(state: PostgresState) -> Iterator[Finding]:
     else:
         yield ok("autovacuum", "is on")
     if crowded := [growth for growth in state.growth if _too_many(growth)]:
-        said = ", ".join(f"{growth.table} has {growth.dead:,} beside {growth.live:,}" for growth in crowded)
-        yield warn("dead rows", said, "find out what keeps vacuum from them: an old transaction, or too few workers")
+        text = ", ".join(f"{growth.table} has {growth.dead:,} dead and {growth.live:,} live" for growth in crowded)
+        yield warn("dead rows", text, "find out what blocks vacuum: an old transaction, or too few autovacuum workers")
     else:
         yield ok("dead rows", f"{sum(growth.dead for growth in state.growth):,} wait for vacuum")
 
@@ -81,19 +81,19 @@ def _too_many(growth: Growth) -> bool:
 
 def _clock(ahead: float) -> Finding:
     if abs(ahead) <= CLOCK_SECONDS:
-        return ok("clock", f"the server's differs from this machine's by {abs(ahead) * 1000:.0f} ms")
+        return ok("clock", f"the server clock differs from this machine's by {abs(ahead) * 1000:.0f} ms")
     word = "ahead of" if ahead > 0 else "behind"
     return warn(
         "clock",
-        f"the server's is {span_text(abs(ahead))} {word} this machine's: jobs created here are taken out of turn",
-        "set both by NTP",
+        f"the server clock is {span_text(abs(ahead))} {word} this machine's: jobs created here run out of order",
+        "synchronize both with NTP",
     )
 
 
 def _oldest(oldest: OpenTransaction | None) -> Finding:
     if oldest is None:
         return ok("transactions", "none is open")
-    said = f"the oldest is open for {span_text(oldest.seconds)}: {oldest.who}"
+    text = f"the oldest is open for {span_text(oldest.seconds)}: {oldest.who}"
     if oldest.seconds <= TRANSACTION_SECONDS:
-        return ok("transactions", said)
-    return warn("transactions", f"{said}; it holds back vacuum and readers of all events", "end it")
+        return ok("transactions", text)
+    return warn("transactions", f"{text}; it blocks vacuum and delays the event log", "end it")

@@ -1,4 +1,4 @@
-"""What the doctor looks at on SQLite."""
+"""`holdfast doctor`: checks of SQLite."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
         _version(state),
         _journal(state),
         _permissions(sqlite_path(settings.url)),
-        _whole(state),
-        indexes.judge(indexes_of("sqlite"), state.indexes),
+        _integrity(state),
+        indexes.check_indexes(indexes_of("sqlite"), state.indexes),
     ]
 
 
@@ -33,26 +33,26 @@ def _version(state: SqliteState) -> Finding:
 
     if (defect := sqlite_defect(state.version)) is None:
         return ok("library", f"SQLite {state.version}")
-    return warn("library", defect, "let one process use the file, or use a newer Python, or PostgreSQL")
+    return warn("library", defect, "use the file from one process only, or use a newer Python, or PostgreSQL")
 
 
 def _journal(state: SqliteState) -> Finding:
     if state.journal_mode == "wal":
         return ok("journal", "write-ahead log")
-    return fail("journal", f"is {state.journal_mode!r}, not a write-ahead log", "put the file on a local disk")
+    return fail("journal", f"is {state.journal_mode!r}, not a write-ahead log", "move the file to a local disk")
 
 
 def _permissions(path: Path) -> Finding:
     files = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
     shared = [file.name for file in files if file.exists() and file.stat().st_mode & 0o077]
     if not shared:
-        return ok("permissions", "only its owner can read the file")
+        return ok("permissions", "only the owner can read the file")
     return warn(
-        "permissions", f"others can open {', '.join(shared)}, and read payloads", f"chmod 600 {' '.join(shared)}"
+        "permissions", f"other users can read {', '.join(shared)}, including payloads", f"chmod 600 {' '.join(shared)}"
     )
 
 
-def _whole(state: SqliteState) -> Finding:
+def _integrity(state: SqliteState) -> Finding:
     if not state.faults:
-        return ok("file", "quick_check finds nothing wrong")
-    return fail("file", f"is damaged: {state.faults[0]}", "stop all processes, keep a copy, restore a backup")
+        return ok("file", "quick_check found no errors")
+    return fail("file", f"is corrupt: {state.faults[0]}", "stop all processes, keep a copy, and restore a backup")

@@ -1,4 +1,4 @@
-"""`holdfast init`: a small app, its test and a compose file, to begin with."""
+"""`holdfast init`: writes a small app, its tests and a compose file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.cli.output import print_json
 from holdfast.cli.parser import command
 from holdfast.errors import Conflict, Invalid
 
-# What is written, and what it is.
+# The files, with descriptions.
 FILES = {
     "tasks.py": "an app with one job",
     "test_tasks.py": "its tests",
@@ -22,16 +22,16 @@ FILES = {
 
 NEXT = """
 Next{where}:
-  holdfast dev --app tasks:app   run the job on SQLite; it says how to hand one in
+  holdfast dev --app tasks:app   run the job on SQLite; prints how to create one
   pytest                         run the tests (`pip install pytest`)
-  docker compose up --build      the same app on PostgreSQL, with a server and a worker; compose.yaml says
-                                 which wheel it needs beside it
+  docker compose up --build      the same app on PostgreSQL, with a server and a worker; see compose.yaml for
+                                 the wheel that it needs
 """
 
 BEGIN = """\
-Holdfast runs durable jobs on PostgreSQL or SQLite. To begin:
-  holdfast init                  write a small app, its test and a compose file into this directory
-  holdfast dev                   run the bundled examples: server and worker in one process, on SQLite
+Holdfast runs durable jobs on PostgreSQL or SQLite. To get started:
+  holdfast init                  write a small app, its tests and a compose file into this directory
+  holdfast dev                   run the bundled example: server and worker in one process, on SQLite
   holdfast dev --app tasks:app   run your own jobs
   holdfast --help                list all commands; `holdfast COMMAND --help` explains one"""
 
@@ -41,8 +41,8 @@ def add_to(commands: Any) -> None:
         commands,
         "init",
         init,
-        about="write a small app, its test and a compose file",
-        more="Nothing that exists is overwritten.",
+        about="write a small app, its tests and a compose file",
+        more="Existing files are not overwritten.",
         examples=["holdfast init", "holdfast init shop"],
         database=False,
     )
@@ -53,7 +53,7 @@ def add_to(commands: Any) -> None:
 
 def init(options: argparse.Namespace) -> int:
     home = Path(options.directory)
-    _refuse_taken(home)
+    _require_no_files(home)
     written = _write(home)
     if options.json:
         print_json({"written": [str(path) for path in written]})
@@ -65,7 +65,7 @@ def init(options: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_taken(home: Path) -> None:
+def _require_no_files(home: Path) -> None:
     taken = [name for name in FILES if os.path.lexists(home / name)]
     if taken:
         raise Conflict(

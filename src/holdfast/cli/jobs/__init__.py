@@ -1,4 +1,4 @@
-"""`holdfast jobs`: look at jobs, create them, cancel and redrive them."""
+"""`holdfast jobs`: lists, shows, creates, cancels, wakes and redrives jobs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from holdfast.cli.parser import group
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "jobs", about="list, show, create, cancel and redrive jobs")
+    verbs = group(commands, "jobs", about="list, show, create, cancel, wake and redrive jobs")
     for module in (listing, show, create, bulk, events, why):
         module.add_to(verbs)

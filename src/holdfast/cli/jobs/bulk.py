@@ -1,4 +1,4 @@
-"""`holdfast jobs cancel`, `redrive` and `wake`: one job, some, or all that a filter finds."""
+"""`holdfast jobs cancel`, `redrive` and `wake`: by ids, or all jobs that match a filter."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ def add_to(verbs: Any) -> None:
         verbs,
         "cancel",
         cancel,
-        about="cancel jobs: at once where nobody runs them, else by asking their workers to stop",
-        more="By ids, or all that a filter finds; without --state, all that are not finished.",
+        about="cancel jobs: waiting ones at once, running ones by asking their workers to stop",
+        more="By ids, or all jobs that match a filter; without --state, all unfinished jobs.",
         examples=["holdfast jobs cancel ID", "holdfast jobs cancel --type crawl --since 1h --dry-run"],
     )
-    cancel_them.add_argument("--reason", default="canceled", help="what its history says (canceled)")
+    cancel_them.add_argument("--reason", default="canceled", help="reason in the job's history (canceled)")
     _add(
         verbs,
         "wake",
         wake,
-        about="let jobs run now that are delayed, snoozed, or wait for a retry or for their children",
-        more="By ids, or all that a filter finds; without --state, those that are queued or wait for a retry.",
+        about="run jobs now that are delayed, snoozed, or wait for a retry or for their children",
+        more="By ids, or all jobs that match a filter; without --state, queued and retrying jobs.",
         examples=["holdfast jobs wake ID", "holdfast jobs wake --type mail --yes"],
     )
     redrive_them = _add(
         verbs,
         "redrive",
         redrive,
-        about="do finished jobs again, as new jobs linked to the old ones",
-        more="By ids, or all that a filter finds; without --state, those that are dead. A job is redriven once.",
+        about="run finished jobs again, as new jobs that link to the old ones",
+        more="By ids, or all jobs that match a filter; without --state, dead jobs. A job is redriven once.",
         examples=["holdfast jobs redrive ID", "holdfast jobs redrive --error-code timeout --rate 50 --yes"],
     )
-    redrive_them.add_argument("--rate", type=_rate, metavar="N", help="at most so many a second")
-    redrive_them.add_argument("--again", action="store_true", help="also those that were redriven already")
+    redrive_them.add_argument("--rate", type=_rate, metavar="N", help="rate limit in jobs per second")
+    redrive_them.add_argument("--again", action="store_true", help="include jobs that were redriven already")
 
 
 def _add(verbs: Any, name: str, run: Run, **words: Any) -> argparse.ArgumentParser:
     parser = command(verbs, name, run, **words)
-    parser.add_argument("jobs", nargs="*", metavar="ID", help="the ids of jobs, or the beginning of each")
+    parser.add_argument("jobs", nargs="*", metavar="ID", help="job ids, or prefixes of them")
     add_filters(parser)
-    parser.add_argument("--limit", type=_positive, metavar="N", help="at most so many, newest first")
-    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--limit", type=_positive, metavar="N", help="at most N jobs, newest first")
+    parser.add_argument("--dry-run", action="store_true", help="show what would happen, without changing anything")
+    parser.add_argument("--yes", action="store_true", help="skip the confirmation")
     parser.set_defaults(rate=None)
     return parser
 
@@ -79,7 +79,7 @@ def _rate(text: str) -> float:
             return float(text)
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of jobs a second; write 50, or 0.5")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a rate in jobs per second; write 50, or 0.5")
 
 
 def cancel(options: argparse.Namespace) -> int:
@@ -102,22 +102,20 @@ def redrive(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, verb: Verb) -> int:
     if options.jobs and any_given(options):
-        raise Invalid("give the ids of jobs or a filter, not both")
+        raise Invalid("use job ids or a filter, not both")
     if not options.jobs and not any_given(options):
-        raise Invalid(
-            f"say which jobs, by id or by a filter such as --type; `holdfast jobs {verb.name} --help` lists them"
-        )
-    asks = not (options.jobs or options.yes or options.dry_run)
-    if asks:
-        require_terminal(f"{verb.name} by filter", "; --dry-run shows what would be done")
+        raise Invalid(f"no jobs given: use ids or a filter such as --type; see `holdfast jobs {verb.name} --help`")
+    confirms = not (options.jobs or options.yes or options.dry_run)
+    if confirms:
+        require_terminal(f"{verb.name} by filter", "; --dry-run shows what would happen")
     found = with_engine(options, lambda engine: _find(engine, options, verb))
-    if asks and found.total and not confirmed(f"{verb.name} {count(found.total, 'job')}?"):
+    if confirms and found.total and not confirmed(f"{verb.name} {count(found.total, 'job')}?"):
         return FAILED
     return with_engine(options, lambda engine: _each(engine, options, verb, found))
 
 
 class _Found(NamedTuple):
-    """What a filter finds now: what is asked about is what is done, whatever arrives meanwhile."""
+    """The jobs that the filter matches now: jobs created after the confirmation are not included."""
 
     wanted: Filter | None
     total: int
@@ -137,22 +135,22 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
 async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
     from holdfast.engine.admin.bulk import carry_out
 
-    tally, clock = BulkSummary(options), engine.clock
+    summary, clock = BulkSummary(options), engine.clock
     begun = clock.monotonic()
     try:
-        with progress_bar(verb.name, found.total, shown=found.total > PAGE and not tally.each) as advance:
+        with progress_bar(verb.name, found.total, shown=found.total > PAGE and not summary.each) as advance:
             async for job_ids in _pages(engine, options, found.wanted):
-                tally.add(await carry_out(engine, verb, job_ids, rehearse=options.dry_run))
-                advance(tally.done)
-                if options.rate and tally.done < found.total:
-                    await clock.sleep(max(0, begun + tally.done / options.rate - clock.monotonic()))
-    finally:  # also after Ctrl-C or a lost database: what was done is done
-        tally.tell()
-    return tally.exit_code
+                summary.add(await carry_out(engine, verb, job_ids, rehearse=options.dry_run))
+                advance(summary.done)
+                if options.rate and summary.done < found.total:
+                    await clock.sleep(max(0, begun + summary.done / options.rate - clock.monotonic()))
+    finally:  # also after Ctrl-C or a lost connection: the changes so far are committed
+        summary.print()
+    return summary.exit_code
 
 
 async def _pages(engine: Engine, options: argparse.Namespace, wanted: Filter | None) -> AsyncIterator[list[str]]:
-    """Ids in ascending order, as whoever writes many rows locks them."""
+    """Ids in ascending order, the order in which rows are locked."""
     size = min(PAGE, max(1, int(options.rate or PAGE)))
     if wanted is None:
         ids = sorted(set(options.jobs))

@@ -1,4 +1,4 @@
-"""`holdfast jobs create`: hand in one job."""
+"""`holdfast jobs create`: creates one job."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ def add_to(verbs: Any) -> None:
         verbs,
         "create",
         create,
-        about="create a job and print its id once it is on disk",
-        more="What is not said is as the job's type was declared, else as the settings say.",
+        about="create a job and print its id once it is committed",
+        more="Options that are not given come from the declaration of the job type, else from the settings.",
         examples=[
             'holdfast jobs create send-email --payload \'{"to": "a@example.com"}\' --queue mail',
             "holdfast jobs create report --payload @report.json --delay 30m --idempotency-key report-2026-01",
         ],
     )
-    parser.add_argument("type", metavar="TYPE", help="the type of the job")
+    parser.add_argument("type", metavar="TYPE", help="job type")
     parser.add_argument("--payload", default="{}", metavar="JSON", help="a JSON object, @FILE, or - for standard input")
-    parser.add_argument("--queue", help="the queue it waits in")
-    parser.add_argument("--priority", type=int, default=0, metavar="N", help="-100 to 100, higher first (0)")
-    parser.add_argument("--delay", type=seconds, metavar="DURATION", help="run it after so long: 90s, 30m, 2h")
-    parser.add_argument("--run-at", type=moment, metavar="TIME", help="run it at this time: 2026-01-31T12:00:00Z")
-    parser.add_argument("--idempotency-key", metavar="KEY", help="the same key and request again give the same job")
-    parser.add_argument("--max-attempts", type=int, metavar="N", help="executions in all, the first included")
-    parser.add_argument("--subject", help="what the job is about, such as the id of a video (at most 200 characters)")
-    parser.add_argument("--lifecycle", metavar="NAME", help="the lifecycle, for a type that no app has declared")
+    parser.add_argument("--queue", help="queue")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="priority, -100 to 100, higher first (0)")
+    parser.add_argument("--delay", type=seconds, metavar="DURATION", help="run after this time: 90s, 30m, 2h")
+    parser.add_argument("--run-at", type=moment, metavar="TIME", help="run at this time: 2026-01-31T12:00:00Z")
     parser.add_argument(
-        "--tag", dest="tags", action="append", default=[], metavar="TAG", help="a tag to find it by; may be repeated"
+        "--idempotency-key", metavar="KEY", help="repeating the request with the same key returns the same job"
+    )
+    parser.add_argument("--max-attempts", type=int, metavar="N", help="maximum number of attempts, including the first")
+    parser.add_argument("--subject", help="subject of the job, such as the id of a video (at most 200 characters)")
+    parser.add_argument("--lifecycle", metavar="NAME", help="lifecycle, for a type that no app has declared")
+    parser.add_argument(
+        "--tag", dest="tags", action="append", default=[], metavar="TAG", help="tag for filters; can be repeated"
     )
 
 
@@ -79,7 +81,7 @@ def create(options: argparse.Namespace) -> int:
 
 def _warn_unknown(job_type: str, known: list[str]) -> None:
     near = get_close_matches(job_type, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "it waits until a worker runs this type"
+    hint = f"did you mean {near[0]!r}?" if near else "the job waits until a worker runs this type"
     print(f"warning: no app has declared job type {job_type!r}; {hint}", file=sys.stderr)
 
 
@@ -94,7 +96,7 @@ def _read(given: str) -> bytes:
     if given == "-":
         return sys.stdin.buffer.read()
     if not given.startswith("@"):
-        return given.encode(errors="surrogateescape")  # bytes that are no text are no JSON either
+        return given.encode(errors="surrogateescape")  # invalid UTF-8 is rejected as invalid JSON
     try:
         return Path(given[1:]).read_bytes()
     except (OSError, ValueError) as error:

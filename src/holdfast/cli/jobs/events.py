@@ -1,4 +1,4 @@
-"""`holdfast jobs events`: the history of one job, and what is added to it."""
+"""`holdfast jobs events`: prints the history of one job, and follows it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from holdfast.redaction import printable
 if TYPE_CHECKING:
     from holdfast.engine import Engine
 
-LOOK_SECONDS = 0.3
-WIDTHS = (3, 14, 8, 20, 2)  # on a terminal; of 80 columns 21 are left for the rest
-BELOW = 5  # columns before a rest that does not fit behind its line
+POLL_SECONDS = 0.3
+WIDTHS = (3, 14, 8, 20, 2)  # on a terminal; of 80 columns 21 remain for the details
+INDENT = 5  # indentation of details that do not fit on the line
 
 
 def add_to(verbs: Any) -> None:
@@ -30,12 +30,12 @@ def add_to(verbs: Any) -> None:
         verbs,
         "events",
         events,
-        about="print the history of a job, one line for each event",
+        about="print the history of a job, one line per event",
         more="With --json each line is an object.",
         examples=["holdfast jobs events 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f --follow"],
     )
-    parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
-    parser.add_argument("--follow", action="store_true", help="go on until the job is finished")
+    parser.add_argument("job", metavar="ID", help="job id, or a prefix of it")
+    parser.add_argument("--follow", action="store_true", help="keep printing new events until the job is finished")
 
 
 def events(options: argparse.Namespace) -> int:
@@ -62,30 +62,32 @@ async def _events(engine: Engine, job_id: str, *, follow: bool) -> AsyncIterator
         if not found and (finished or not follow):
             return
         if not found:
-            finished = (await engine.reads.get(job_id)).final  # then look once more: its last event came with that
-            await engine.clock.sleep(0 if finished else LOOK_SECONDS)
+            finished = (
+                await engine.reads.get(job_id)
+            ).final  # then read once more: the last event was committed with it
+            await engine.clock.sleep(0 if finished else POLL_SECONDS)
 
 
 def _line(event: Event, machine: Machine) -> str:
-    cells = [f"{event.seq}", time_text(event.at), event.verb, _move(event, machine), f"attempt {event.attempt}"]
+    cells = [f"{event.seq}", time_text(event.at), event.verb, _transition(event, machine), f"attempt {event.attempt}"]
     if not on_terminal():
-        return "\t".join(map(printable, [*cells, event.actor, _rest(event, event.worker_id)]))
+        return "\t".join(map(printable, [*cells, event.actor, _details(event, event.worker_id)]))
     cells[1], cells[4] = cells[1][len("2026-") :], f"#{event.attempt}"
     line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
-    rest = printable(_rest(event, event.worker_id and event.worker_id[:8]) or event.actor)
+    details = printable(_details(event, event.worker_id and event.worker_id[:8]) or event.actor)
     width = get_terminal_size().columns
-    if len(line) + 2 + len(rest) <= width:
-        return f"{printable(line)}  {rest}"
-    return "\n".join([printable(line), *(" " * BELOW + part for part in wrap(rest, max(20, width - BELOW)))])
+    if len(line) + 2 + len(details) <= width:
+        return f"{printable(line)}  {details}"
+    return "\n".join([printable(line), *(" " * INDENT + part for part in wrap(details, max(20, width - INDENT)))])
 
 
-def _move(event: Event, machine: Machine) -> str:
-    """In the words of its lifecycle."""
+def _transition(event: Event, machine: Machine) -> str:
+    """With the state names of its lifecycle."""
     words = [machine.words[State(state)] for state in (event.from_state, event.to_state) if state]
     return " -> ".join(words)
 
 
-def _rest(event: Event, worker_id: str | None) -> str:
+def _details(event: Event, worker_id: str | None) -> str:
     progress = f"{event.percent:.0f} %" if event.percent is not None else None
     worker = f"worker {worker_id}" if worker_id else None
     return ", ".join(filter(None, (event.reason, event.step, progress, worker)))

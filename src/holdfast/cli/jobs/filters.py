@@ -1,4 +1,4 @@
-"""Which jobs: the filters that `list`, `cancel` and `redrive` share."""
+"""The filter options that `jobs list`, `cancel`, `wake` and `redrive` share."""
 
 from __future__ import annotations
 
@@ -18,26 +18,32 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
         metavar="STATE,...",
-        help=f"in one of these states: {', '.join(State)}, or a lifecycle's own words for them",
+        help=f"in one of these states: {', '.join(State)}, or a lifecycle's own state names",
     )
     parser.add_argument(
         "--status",
         metavar="STATUS,...",
         help=f"with one of these statuses: {', '.join(dict.fromkeys(STATUS.values()))}",
     )
-    parser.add_argument("--type", dest="types", action="append", metavar="TYPE", help="of this type; may be repeated")
+    parser.add_argument("--type", dest="types", action="append", metavar="TYPE", help="of this type; can be repeated")
     parser.add_argument(
-        "--queue", dest="queues", action="append", metavar="QUEUE", help="in this queue; may be repeated"
+        "--queue", dest="queues", action="append", metavar="QUEUE", help="in this queue; can be repeated"
     )
     parser.add_argument("--tag", help="with this tag")
-    parser.add_argument("--subject", help="about this subject")
+    parser.add_argument("--subject", help="with this subject")
     parser.add_argument("--parent", dest="parent_id", metavar="ID", help="children of this job")
-    parser.add_argument("--error-code", metavar="CODE", help="whose state has this reason, such as an error code")
+    parser.add_argument("--error-code", metavar="CODE", help="with this reason for the state, such as an error code")
     parser.add_argument(
-        "--since", type=past, metavar="WHEN", help="created since so long ago (30m, 1h, 2d) or an ISO time"
+        "--since",
+        type=past,
+        metavar="WHEN",
+        help="created after this time: a duration ago (30m, 1h, 2d) or an ISO time",
     )
     parser.add_argument(
-        "--until", type=past, metavar="WHEN", help="created before so long ago (30m, 1h, 2d) or an ISO time"
+        "--until",
+        type=past,
+        metavar="WHEN",
+        help="created before this time: a duration ago (30m, 1h, 2d) or an ISO time",
     )
 
 
@@ -46,7 +52,7 @@ def any_given(options: argparse.Namespace) -> bool:
 
 
 async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[State, ...] = ()) -> Filter:
-    """What was asked for; `states` where neither --state nor --status is given."""
+    """The filter of the options; `states` is the default without --state and --status."""
     from holdfast.engine import Filter
     from holdfast.engine.reads.states import state_filter
 
@@ -65,6 +71,6 @@ async def filter_of(engine: Engine, options: argparse.Namespace, states: tuple[S
 
 
 def status_meant(options: argparse.Namespace) -> str | None:
-    """The status that was given as a state: `--state failed` means a lifecycle's word, not the status FAILED."""
+    """A status that was given with --state: `--state failed` is a lifecycle's state name, not the status FAILED."""
     words = (options.state or "").split(",")
     return next((word.upper() for word in words if word.upper() in STATUS.values() and word not in list(State)), None)

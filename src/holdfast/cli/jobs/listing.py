@@ -1,4 +1,4 @@
-"""`holdfast jobs list`: jobs by filter, newest first."""
+"""`holdfast jobs list`: lists jobs by filter, newest first."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def add_to(verbs: Any) -> None:
         "list",
         list_jobs,
         about="list jobs, newest first",
-        more="Everything that is asked for must hold.",
+        more="A job must match all filters.",
         examples=["holdfast jobs list --state dead --since 1h", "holdfast jobs list --type send-email --json"],
     )
     add_filters(parser)
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50, at most 500)")
-    parser.add_argument("--cursor", metavar="CURSOR", help="go on where an earlier page ended")
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="page size (50, at most 500)")
+    parser.add_argument("--cursor", metavar="CURSOR", help="continue after an earlier page")
 
 
 def list_jobs(options: argparse.Namespace) -> int:
@@ -51,9 +51,9 @@ def list_jobs(options: argparse.Namespace) -> int:
         rows = (_row(job, machines[job.id], now) for job in page.jobs)
         print_table(TITLES, rows, droppable=["progress"])
         if not page.jobs and (status := status_meant(options)):
-            print(f"no job is in that state; to find jobs by status, use --status {status}", file=sys.stderr)
+            print(f"no jobs in that state; to filter by status, use --status {status}", file=sys.stderr)
         if page.next:
-            print(f"there are more: add --cursor {page.next}", file=sys.stderr)
+            print(f"more results: add --cursor {page.next}", file=sys.stderr)
         return 0
 
     return with_engine(options, work)

@@ -1,4 +1,4 @@
-"""`holdfast jobs show`: one job, whole."""
+"""`holdfast jobs show`: prints everything about one job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Fact = tuple[str, Cell | None]
 ERROR_CHARS_MAX = 200
-_TOLD_ELSEWHERE = ("traceback", "attempt", "workerId")  # of the context of an error
+_SHOWN_ELSEWHERE = ("traceback", "attempt", "workerId")  # of the context of an error
 
 
 def add_to(verbs: Any) -> None:
@@ -45,8 +45,8 @@ def add_to(verbs: Any) -> None:
         about="show everything about one job: state, lease, attempts, parts, progress, payload, error",
         examples=["holdfast jobs show 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f", "holdfast jobs show ID --traceback"],
     )
-    parser.add_argument("--traceback", action="store_true", help="also show the traceback of each attempt that failed")
-    parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
+    parser.add_argument("--traceback", action="store_true", help="include the traceback of each failed attempt")
+    parser.add_argument("job", metavar="ID", help="job id, or a prefix of it")
 
 
 def show(options: argparse.Namespace) -> int:
@@ -78,17 +78,17 @@ def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part
         print("\nparts")
         print_table(["part", "status", "progress", "error"], map(_part_row, parts))
     if attempts:
-        print("\nattempts that ended")
+        print("\nfinished attempts")
         rows = (_attempt_row(attempt, machine) for attempt in attempts)
         titles: list[Cell] = ["attempt", "started (UTC)", "ended (UTC)", "outcome", "went to", "worker", "error"]
         print_table(titles, rows, droppable=("worker", "ended (UTC)", "went to"))
 
 
 def _print_tracebacks(job: Job, attempts: list[Attempt], *, shown: bool) -> None:
-    """Below everything else, and only for who wants them: they are long."""
+    """At the end, and only with `--traceback`, because they are long."""
     found = {attempt.attempt: text for attempt in attempts if (text := _traceback(attempt.error))}
     if found and not shown and on_terminal():
-        print(f"\nwhere it failed: holdfast jobs show {short_id(job.id)} --traceback")
+        print(f"\nfor the traceback: holdfast jobs show {short_id(job.id)} --traceback")
     for number, text in found.items() if shown else ():
         print(f"\ntraceback of attempt {number}")
         print(printable(redacted_end(text.rstrip()), keep="\n"))
@@ -116,11 +116,11 @@ def _state(job: Job, machine: Machine) -> Iterator[Fact]:
     if job.lease_worker:
         instance = f", instance {job.lease_instance}" if job.lease_instance else ""
         yield "lease", f"worker {job.lease_worker}{instance}, until {time_text(job.lease_expires_at)}"
-    yield "cancel", f"asked for at {time_text(job.cancel_requested_at)}" if job.cancel_requested_at else None
+    yield "cancel", f"requested at {time_text(job.cancel_requested_at)}" if job.cancel_requested_at else None
 
 
 def _since(job: Job) -> datetime:
-    """A running job is updated by each report; it runs since it was claimed."""
+    """A running job is updated by each report, so its claim time is used."""
     return job.claimed_at if job.state == "running" and job.claimed_at else job.updated_at
 
 
@@ -147,19 +147,19 @@ def _contents(job: Job) -> Iterator[Fact]:
 
 
 def _error(error: dict[str, Any]) -> Iterator[str]:
-    """Without what has a place of its own."""
+    """Without fields that are shown elsewhere."""
     yield redacted(f"{error.pop('code', '')}: {error.pop('message', '')}")
     context = error.get("context")
     if isinstance(context, dict):
-        error["context"] = {name: value for name, value in context.items() if name not in _TOLD_ELSEWHERE}
+        error["context"] = {name: value for name, value in context.items() if name not in _SHOWN_ELSEWHERE}
     if rest := {name: value for name, value in error.items() if value}:
         yield redacted(json_text(rest))
 
 
 def _traceback(error: Any) -> str | None:
     context = error.get("context") if isinstance(error, dict) else None
-    told = context.get("traceback") if isinstance(context, dict) else None
-    return told if isinstance(told, str) and told else None
+    text = context.get("traceback") if isinstance(context, dict) else None
+    return text if isinstance(text, str) and text else None
 
 
 def _part_row(part: Part) -> list[Cell]:
@@ -181,7 +181,7 @@ def _attempt_row(attempt: Attempt, machine: Machine) -> list[Cell]:
 
 
 def _attempt_error(attempt: Attempt) -> str:
-    """In one line: what its handler or its worker said, else why it ended."""
+    """In one line: the error of the handler or the worker, else the reason."""
     if not isinstance(attempt.error, dict):
         return attempt.reason or ""
     code, message = (str(attempt.error.get(name) or "") for name in ("code", "message"))

@@ -1,4 +1,4 @@
-"""What became of many jobs: told one by one where they were named, in numbers where a filter found them."""
+"""The result of a bulk command: one line per job if ids were given, counts if a filter was given."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from holdfast.redaction import printable
 if TYPE_CHECKING:
     from holdfast.engine.admin.bulk import Outcome
 
-DID = {
+RESULTS = {
     "canceled": "canceled",
     "cancel_requested": "asked to stop",
     "woken": "woken",
-    "runs": "left alone: it runs",
+    "runs": "skipped: already running",
     "redriven": "redriven",
-    "already_redriven": "left alone: redriven before",
+    "already_redriven": "skipped: already redriven",
     "refused": "refused",
 }
 
 
 class BulkSummary:
-    """Keeps numbers, not jobs: a filter may find millions."""
+    """Keeps counts, not jobs: a filter may match millions."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._json = options.json
@@ -55,22 +55,22 @@ class BulkSummary:
             if self.each:
                 print(printable(f"{outcome}", keep="\t"))
 
-    def tell(self) -> None:
+    def print(self) -> None:
         if self._json:
             print_json({"dryRun": self._dry_run, "counts": self._counts, "jobs": self._views})
         if not self._summary:
             return
         if not self.done:
-            print("no job is like that")
+            print("no job matches")
         for what, number in self._counts.items():
-            print(f"{count(number, 'job')} {'would be ' if self._dry_run else ''}{DID[what]}")
+            print(f"{count(number, 'job')} {'would be ' if self._dry_run else ''}{RESULTS[what]}")
         for code, number in self._refusals.items():
             print(printable(f"  {number} x {code}, such as: {self._examples[code]}"))
 
 
 @contextmanager
 def progress_bar(verb: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Calls itself with the number of jobs done, and draws a bar where somebody sees it."""
+    """Yields a function to call with the number of jobs done; draws a bar on a terminal."""
     if not shown or not sys.stderr.isatty():
         yield lambda _done: None
         return

@@ -1,4 +1,4 @@
-"""A job as JSON and as cells of a table, for operators: everything but the lease's token."""
+"""Jobs, attempts and events as JSON for operators: everything but the lease token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLES = {
     State.CANCELED: "dim",
     State.REJECTED: "magenta",
 }
-# Told under another name or within another object, or nobody's business: a token lets its holder write.
+# Shown under another name or in another object, or secret: a lease token allows writes.
 _ELSEWHERE = {
     *("id", "type", "state", "policy", "lane", "due", "percent", "step", "eta_at"),
     *("lease_worker", "lease_instance", "lease_token", "lease_expires_at", "last_worker"),
@@ -29,7 +29,7 @@ _ELSEWHERE = {
 
 
 def job_view(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
-    """`status` is one of the six, `state` the word of its lifecycle, `storedState` the same in every lifecycle."""
+    """`status` is one of six, `state` is the lifecycle's state name, `storedState` is the same in every lifecycle."""
     rest = {name: value for name, value in asdict(job).items() if name not in _ELSEWHERE}
     return {
         "jobId": job.id,
@@ -67,7 +67,7 @@ def attempt_view(attempt: Attempt, machine: Machine) -> dict[str, Any]:
 
 
 def event_view(event: Event, machine: Machine) -> dict[str, Any]:
-    """As the stream of the job tells it: `from` and `to` are words of its lifecycle."""
+    """As in the job's event stream: `from` and `to` are state names of its lifecycle."""
     fields = asdict(event)
     moved = {"from": fields.pop("from_state"), "to": fields.pop("to_state")}
     words = {name: machine.words[State(state)] if state else None for name, state in moved.items()}

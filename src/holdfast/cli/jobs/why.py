@@ -1,4 +1,4 @@
-"""`holdfast jobs why`: why a job does not run now, in plain words."""
+"""`holdfast jobs why`: explains why a job is not running."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from holdfast.model import Job
 if TYPE_CHECKING:
     from holdfast.engine import Clause, Engine
 
-# What to do about a condition that does not hold, where there is something to do.
+# Remedies for conditions that do not hold.
 REMEDIES = {
     "extension": "Start a worker or a server of an app that includes it: `holdfast worker --app module:app`.",
-    "hook": "If it has failed, the log of the process that tried it has the traceback.",
-    "due": "If it stays so, no worker is running: `holdfast worker --app module:app` starts one.",
-    "queue": "`holdfast queues resume {queue}` opens it.",
-    "workers": "`holdfast worker --app module:app` starts one, `holdfast workers list` shows those there are.",
-    "type": "`holdfast worker --app module:app` starts one; `holdfast workers list` shows what each runs.",
-    "scope": "Start one without --queues, or with this queue among them; `holdfast workers list` shows them.",
-    "tenant": "Register one for it, or one for all tenants.",
-    "capabilities": "Start a worker that does; `holdfast workers list` shows what each offers.",
+    "hook": "If it failed, the traceback is in the log of the process that ran it.",
+    "due": "If this persists, no worker is running: start one with `holdfast worker --app module:app`.",
+    "queue": "Resume it with `holdfast queues resume {queue}`.",
+    "workers": "Start one with `holdfast worker --app module:app`; `holdfast workers list` shows the registered ones.",
+    "type": "Start one with `holdfast worker --app module:app`; `holdfast workers list` shows the job types of each.",
+    "scope": "Start one without --queues, or with this queue; `holdfast workers list` shows them.",
+    "tenant": "Register one for this tenant, or for all tenants.",
+    "capabilities": "Start a worker that has them; `holdfast workers list` shows the capabilities of each.",
 }
 
 
@@ -33,11 +33,11 @@ def add_to(verbs: Any) -> None:
         verbs,
         "why",
         why,
-        about="say why a job does not run now",
-        more="The first condition of the claim that does not hold is the answer; the others follow as a list.",
+        about="explain why a job is not running",
+        more="The answer is the first condition of a claim that does not hold; all conditions are listed below it.",
         examples=["holdfast jobs why 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f"],
     )
-    parser.add_argument("job", metavar="ID", help="the id of the job, or the beginning of it")
+    parser.add_argument("job", metavar="ID", help="job id, or a prefix of it")
 
 
 def why(options: argparse.Namespace) -> int:
@@ -46,12 +46,12 @@ def why(options: argparse.Namespace) -> int:
         clauses = await engine.reads.why(job.id)
         answer = _answer(job, clauses)
         if options.json:
-            said = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]
-            print_json({"jobId": job.id, "answer": answer, "clauses": said})
+            listed = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]
+            print_json({"jobId": job.id, "answer": answer, "clauses": listed})
         else:
             print_sentence(answer)
             print()
-            print_table(["holds", "condition", "what it says"], map(_row, clauses))
+            print_table(["holds", "condition", "details"], map(_row, clauses))
         return 0
 
     return with_engine(options, work)

@@ -1,4 +1,4 @@
-"""`holdfast top`: what waits, who works, what runs and what ended, as it happens."""
+"""`holdfast top`: a live view of queues, workers, running jobs and finished jobs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.cli.top.snapshot import TopSnapshot
     from holdfast.engine import Engine
 
-PIPE_WIDTH = 100_000  # behind a pipe nothing is cut
-SHOWN_ONCE = 60  # lines
+PIPE_WIDTH = 100_000  # in a pipe nothing is truncated
+ONCE_HEIGHT = 60  # lines
 
 
 def add_to(commands: Any) -> None:
@@ -27,18 +27,18 @@ def add_to(commands: Any) -> None:
         commands,
         "top",
         run,
-        about="watch queues, workers and jobs",
-        more="Waiting are the jobs that could run now; delayed and retrying ones wait for their time. On a terminal it "
-        "goes on until you press q or Ctrl-C. It costs the database little, however many jobs there are.",
+        about="show a live view of queues, workers and jobs",
+        more="Waiting jobs are ready to run; delayed and retrying jobs wait for their run time. On a terminal it "
+        "refreshes until you press q or Ctrl-C. Its load on the database is small for any number of jobs.",
         examples=["holdfast top", "holdfast top --interval 5", "holdfast top --json"],
     )
     parser.add_argument(
-        "--interval", type=_interval, default=1.0, metavar="SECONDS", help="between two looks, 0.1 to 60 (1)"
+        "--interval", type=_interval, default=1.0, metavar="SECONDS", help="refresh interval, 0.1 to 60 (1)"
     )
     parser.add_argument(
         "--once",
         action="store_true",
-        help="print one picture, with the rates of one interval; so it is where there is no terminal, and with --json",
+        help="print once, with the rates of one interval; the default without a terminal and with --json",
     )
 
 
@@ -54,37 +54,37 @@ def run(options: argparse.Namespace) -> int:
     from holdfast.cli.top.collector import Collector
 
     async def work(engine: Engine) -> int:
-        watch = Collector(engine, without_password(settings_of(options).url))
+        collector = Collector(engine, without_password(settings_of(options).url))
         console = Console(highlight=False, width=None if on_terminal() else PIPE_WIDTH)
         try:
             if options.once or options.json or not on_terminal():
-                _print(await _one(watch, engine, options.interval), console, as_json=options.json)
+                _print(await _one(collector, engine, options.interval), console, as_json=options.json)
             else:
-                await _live(watch, engine, console, options.interval)
+                await _live(collector, engine, console, options.interval)
         finally:
-            await watch.close()
+            await collector.close()
         return 0
 
     return with_engine(options, work)
 
 
-async def _one(watch: Collector, engine: Engine, interval: float) -> TopSnapshot:
-    """The second of two looks: it knows what came and went between them."""
-    await watch.look()
+async def _one(collector: Collector, engine: Engine, interval: float) -> TopSnapshot:
+    """The second of two snapshots, which has rates."""
+    await collector.collect()
     await engine.clock.sleep(interval)
-    return await watch.look()
+    return await collector.collect()
 
 
-def _print(frame: TopSnapshot, console: Console, *, as_json: bool) -> None:
+def _print(snapshot: TopSnapshot, console: Console, *, as_json: bool) -> None:
     if as_json:
-        print_json(frame)
+        print_json(snapshot)
         return
-    from holdfast.cli.top.render import picture
+    from holdfast.cli.top.render import render
 
-    console.print(picture(frame, width=console.width, height=SHOWN_ONCE))
+    console.print(render(snapshot, width=console.width, height=ONCE_HEIGHT))
 
 
-async def _live(watch: Collector, engine: Engine, console: Console, interval: float) -> None:
+async def _live(collector: Collector, engine: Engine, console: Console, interval: float) -> None:
     from holdfast.cli.top.screen import View
 
-    await View(watch, console, engine.clock, every=interval).run()
+    await View(collector, console, engine.clock, every=interval).run()

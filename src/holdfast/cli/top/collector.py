@@ -1,4 +1,4 @@
-"""Looks at the database again and again, and what a look costs is bounded however many jobs there are."""
+"""Reads the data of `holdfast top` at each refresh, with bounded cost for any number of jobs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.store import Row, Tx
 
-COUNT_MAX = 100_000  # of each kind but those that could run now
-COUNT_SHARE = 20  # counting takes at most one part in so many of the time
-COUNT_WAIT_SECONDS = 0.2  # longer than that, a look does with the counts before
+COUNT_MAX = 100_000  # of each kind except waiting
+COUNT_SHARE = 20  # counting takes at most 1/20 of the time
+COUNT_WAIT_SECONDS = 0.2  # then a refresh uses the previous counts
 FLOW_SAMPLE = 10_000
 ENDED_EVENTS, ENDED_KEPT = 500, 50
 RUNNING_MAX, WORKERS_MAX = 100, 200
 DEAD_SECONDS = 3600.0
-GONE_SECONDS = 600.0  # a worker that went is shown for so long
-GAP_SECONDS = 120.0  # a look so late has no rates: nobody counts what an hour without the database brought
+GONE_SECONDS = 600.0  # how long an offline worker is shown
+GAP_SECONDS = 120.0  # after a longer gap, such as an outage, there are no rates
 
 
-Rates = dict[tuple[str, str], float]  # jobs a second, by queue and way
+Rates = dict[tuple[str, str], float]  # jobs per second, by queue and direction
 
 
 class Counts(NamedTuple):
@@ -37,8 +37,8 @@ class Counts(NamedTuple):
     others: list[Row]
 
 
-class Seen(NamedTuple):
-    """What one look reads besides the counts. `pos` is where the feed of events ended."""
+class Reading(NamedTuple):
+    """What one refresh reads besides the counts. `pos` is the end of the event log."""
 
     at: datetime
     pos: int
@@ -51,23 +51,23 @@ class Seen(NamedTuple):
 
 
 class Collector:
-    """`look` gives a frame; the second one and those behind it know rates."""
+    """From the second call on, `collect` returns rates."""
 
     def __init__(self, engine: Engine, database: str) -> None:
         self._engine, self._clock, self._database = engine, engine.clock, database
         self._counting: asyncio.Task[Counts] | None = None
         self._counts: Counts | None = None
         self._count_again = 0.0
-        self._before: Seen | None = None
-        self._queues: set[str] = set()  # once seen, a queue stays in its place
+        self._before: Reading | None = None
+        self._queues: set[str] = set()  # a queue stays in the list once it was shown
         self._ended: deque[EndedRow] = deque(maxlen=ENDED_KEPT)
 
-    async def look(self) -> TopSnapshot:
+    async def collect(self) -> TopSnapshot:
         counts = await self._counted()
-        seen = await self._engine.store.read(self._see)
-        frame = self._frame(seen, counts)
-        self._before = seen
-        return frame
+        reading = await self._engine.store.read(self._read)
+        snapshot = self._snapshot(reading, counts)
+        self._before = reading
+        return snapshot
 
     async def close(self) -> None:
         if self._counting is not None:
@@ -77,12 +77,12 @@ class Collector:
     # -- counting ---------------------------------------------------------------------------------------------
 
     async def _counted(self) -> Counts:
-        """The newest there are; where counting takes long, it goes on beside the looks, and more rarely."""
+        """The latest counts; slow counting continues in the background, and runs less often."""
         if self._counting is None and self._clock.monotonic() >= self._count_again:
             self._counting = asyncio.create_task(self._count())
         if self._counting is not None:
-            patience = None if self._counts is None else COUNT_WAIT_SECONDS
-            done, _ = await asyncio.wait({self._counting}, timeout=patience)
+            timeout = None if self._counts is None else COUNT_WAIT_SECONDS
+            done, _ = await asyncio.wait({self._counting}, timeout=timeout)
             for counting in done:
                 self._counting = None
                 self._counts = counting.result()
@@ -102,15 +102,15 @@ class Collector:
         self._count_again = begun + took * COUNT_SHARE
         return counts
 
-    # -- looking ----------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------
 
-    async def _see(self, tx: Tx) -> Seen:
+    async def _read(self, tx: Tx) -> Reading:
         [clock], end = await tx.all(q.clock), await tx.one(q.feed_end)
         at, pos = clock["now_at"], end["pos"] if end else 0
         after = self._before.pos if self._before else 0
         flow = await tx.all(q.top_flow, after=after, until=pos, limit=FLOW_SAMPLE) if self._since(at) else []
-        endings = await tx.all(q.top_ended, after=after, until=pos, limit=ENDED_EVENTS)
-        return Seen(
+        ended_events = await tx.all(q.top_ended, after=after, until=pos, limit=ENDED_EVENTS)
+        return Reading(
             at=at,
             pos=pos,
             held=await tx.all(q.top_held),
@@ -118,15 +118,15 @@ class Collector:
             workers=await tx.all(q.top_workers, limit=WORKERS_MAX, seconds=GONE_SECONDS),
             paused=await tx.all(q.paused_queues),
             flow=flow,
-            ended=[await self._ending(tx, row) for row in endings[:ENDED_KEPT]],
+            ended=[await self._ended_row(tx, row) for row in ended_events[:ENDED_KEPT]],
         )
 
     def _since(self, at: datetime) -> float:
-        """Seconds since the look before; 0 if there was none, or too long ago."""
+        """Seconds since the last refresh; 0 if there was none, or too long ago."""
         seconds = (at - self._before.at).total_seconds() if self._before else 0.0
         return seconds if 0 < seconds < GAP_SECONDS else 0.0
 
-    async def _ending(self, tx: Tx, row: Row) -> EndedRow:
+    async def _ended_row(self, tx: Tx, row: Row) -> EndedRow:
         machine, state = (await self._engine.ctx.registry.snapshot(tx, row["policy"])).machine, State(row["to_state"])
         return EndedRow(
             job_id=row["job_id"],
@@ -142,30 +142,30 @@ class Collector:
             at=row["at"],
         )
 
-    # -- what it means ----------------------------------------------------------------------------------------
+    # -- the snapshot -----------------------------------------------------------------------------------------
 
-    def _frame(self, seen: Seen, counts: Counts) -> TopSnapshot:
-        self._ended.extendleft(reversed(seen.ended))
-        rates = self._rates(seen)
-        queues = self._queue_lines(seen, counts, rates)
+    def _snapshot(self, reading: Reading, counts: Counts) -> TopSnapshot:
+        self._ended.extendleft(reversed(reading.ended))
+        rates = self._rates(reading)
+        queues = self._queue_rows(reading, counts, rates)
         leases: Counter[str] = Counter()
-        for row in seen.held:
+        for row in reading.held:
             leases[row["lease_worker"]] += row["jobs"]
         return TopSnapshot(
             database=self._database,
-            at=seen.at,
+            at=reading.at,
             counted_at=counts.at,
             totals=totals_of(queues, rated=rates is not None),
             queues=queues,
-            workers=[_worker(WorkerRecord.from_row(row), leases, seen.at) for row in seen.workers],
-            running=[_running(row) for row in seen.running],
+            workers=[_worker(WorkerRecord.from_row(row), leases, reading.at) for row in reading.workers],
+            running=[_running(row) for row in reading.running],
             ended=list(self._ended),
         )
 
-    def _queue_lines(self, seen: Seen, counts: Counts, rates: Rates | None) -> list[QueueRow]:
-        numbers = _numbers(seen, counts)
+    def _queue_rows(self, reading: Reading, counts: Counts, rates: Rates | None) -> list[QueueRow]:
+        numbers = _numbers(reading, counts)
         oldest = {row["queue"]: row["oldest_at"] for row in counts.waiting}
-        paused = {row["name"]: row for row in seen.paused}
+        paused = {row["name"]: row for row in reading.paused}
         self._queues |= numbers.keys() | paused.keys() | {queue for queue, _ in rates or ()}
         return [
             QueueRow(
@@ -180,17 +180,17 @@ class Collector:
             for name in sorted(self._queues)
         ]
 
-    def _rates(self, seen: Seen) -> Rates | None:
-        if not (seconds := self._since(seen.at)):
+    def _rates(self, reading: Reading) -> Rates | None:
+        if not (seconds := self._since(reading.at)):
             return None
-        sampled = sum(row["events"] for row in seen.flow)
-        return {(row["queue"], row["way"]): row["events"] * row["happened"] / sampled / seconds for row in seen.flow}
+        sampled = sum(row["events"] for row in reading.flow)
+        return {(row["queue"], row["way"]): row["events"] * row["happened"] / sampled / seconds for row in reading.flow}
 
 
-def _numbers(seen: Seen, counts: Counts) -> dict[str, dict[str, int]]:
-    """By queue, and by the name of the column."""
+def _numbers(reading: Reading, counts: Counts) -> dict[str, dict[str, int]]:
+    """Job counts by queue and column."""
     found: dict[str, Counter[str]] = {}
-    for kind, rows in (("waiting", counts.waiting), ("running", seen.held)):
+    for kind, rows in (("waiting", counts.waiting), ("running", reading.held)):
         for row in rows:
             found.setdefault(row["queue"], Counter())[kind] += row["jobs"]
     for row in counts.others:
@@ -202,8 +202,8 @@ def _numbers(seen: Seen, counts: Counts) -> dict[str, dict[str, int]]:
 def _worker(worker: WorkerRecord, leases: Counter[str], now: datetime) -> WorkerRow:
     held = leases[worker.id]
     worker = worker.with_holding(Holding(held) if held else None)
-    heard = worker.last_heartbeat_at or worker.registered_at
-    silent = worker.status not in ("offline", "disabled") and (now - heard).total_seconds() > worker.offline_seconds
+    last_seen = worker.last_heartbeat_at or worker.registered_at
+    silent = worker.status not in ("offline", "disabled") and (now - last_seen).total_seconds() > worker.offline_seconds
     return WorkerRow(
         worker_id=worker.id,
         name=worker.name,

@@ -1,4 +1,4 @@
-"""Single keys from the terminal, and the terminal as it was before, however the program ends."""
+"""Reads single key presses, and restores the terminal at the end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def keys(pressed: Callable[[str], None]) -> Iterator[None]:
-    """Call `pressed` with what is typed, at once and without showing it; with nothing when the terminal is gone."""
+    """Call `pressed` with each key, without echo; with an empty text when the terminal is closed."""
     if not sys.stdin.isatty():
         yield
         return
     terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
     before = termios.tcgetattr(terminal)
     try:
-        tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed already counts
+        tty.setcbreak(terminal, termios.TCSADRAIN)  # keys typed before are kept
         _without_suspend(terminal)
         loop.add_reader(terminal, lambda: pressed(os.read(terminal, 64).decode(errors="replace")))
         yield
@@ -30,7 +30,7 @@ def keys(pressed: Callable[[str], None]) -> Iterator[None]:
 
 
 def _without_suspend(terminal: int) -> None:
-    """Ctrl-Z would leave the shell with a terminal that is neither its own nor ours."""
+    """Disable Ctrl-Z, which would leave the shell with a modified terminal."""
     modes = termios.tcgetattr(terminal)
     modes[6][termios.VSUSP] = b"\x00"
     termios.tcsetattr(terminal, termios.TCSADRAIN, modes)

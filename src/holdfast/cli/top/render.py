@@ -1,4 +1,4 @@
-"""A frame as a person sees it: a head and four tables, cut to the terminal's height and width."""
+"""Renders a snapshot: a header and four tables, fitted to the terminal's size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUEUE_TITLES: list[Cell] = [
     *("queue", _right("waiting", "wait"), _right("running", "run"), _right("retrying", "retry")),
     *(_right("delayed", "delay"), _right("dead 1 h", "dead"), _right("oldest"), _right("in/s"), _right("out/s")),
 ]
-WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "heard of"]
+WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "last heartbeat"]
 RUNNING_TITLES: list[Cell] = [
     *("running", "type", _right("attempt", "try"), _right("since"), Styled("progress", short="done")),
     *(_right("ready in", "ready"), "step"),
@@ -46,7 +46,7 @@ ENDED_TITLES: list[Cell] = [
 
 @dataclass(frozen=True)
 class Panel:
-    """`droppable`: titles of columns that a narrow terminal can do without."""
+    """`droppable`: titles of columns that a narrow terminal leaves out."""
 
     titles: Sequence[Cell]
     rows: list[list[Cell]]
@@ -54,7 +54,7 @@ class Panel:
     droppable: Sequence[str] = ()
 
     def lines(self, most: int, width: int) -> Iterator[Text]:
-        """Titles and so many rows; where there are more, the last line says so."""
+        """The titles and at most so many rows; the last line says how many more there are."""
         shown = self.rows if len(self.rows) <= most else self.rows[: max(0, most - 1)]
         titles = [clean(title) for title in self.titles]
         columns = fitted_lines([[clean(cell) for cell in row] for row in shown], titles, width, self.droppable)
@@ -66,21 +66,19 @@ class Panel:
             yield Text(left, "dim")
 
 
-def picture(frame: TopSnapshot, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
-    """All of it, or as much as `height` lines hold."""
-    head = [*_head(frame, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
-    sections = [_queues(frame), _workers(frame), _running(frame), _ended(frame)]
-    wanted = [max(1, len(section.rows)) for section in sections]
+def render(snapshot: TopSnapshot, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
+    """Everything, or as much as fits into `height` lines."""
+    head = [*_head(snapshot, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
+    panels = [_queues(snapshot), _workers(snapshot), _running(snapshot), _ended(snapshot)]
+    wanted = [max(1, len(panel.rows)) for panel in panels]
     if height is not None:
-        wanted = shared(height - len(head) - TITLE_LINES * len(sections) - bool(foot), wanted)
-    tables = [
-        part for section, rows in zip(sections, wanted, strict=True) for part in (Text(), *section.lines(rows, width))
-    ]
+        wanted = shared(height - len(head) - TITLE_LINES * len(panels) - bool(foot), wanted)
+    tables = [part for panel, rows in zip(panels, wanted, strict=True) for part in (Text(), *panel.lines(rows, width))]
     return Group(*head, *tables, *([Text(foot, "dim")] if foot else []))
 
 
 def shared(lines: int, wanted: list[int]) -> list[int]:
-    """Lines dealt out in turn to whoever wants more; one each, whatever there is."""
+    """Distribute lines in turn to the tables that need more; each gets at least one."""
     got = [1] * len(wanted)
     while sum(got) < lines and got != wanted:
         for place, most in enumerate(wanted):
@@ -89,13 +87,13 @@ def shared(lines: int, wanted: list[int]) -> list[int]:
     return got
 
 
-def _head(frame: TopSnapshot, width: int) -> Iterator[Text]:
-    clock = f"  {time_text(frame.at)} UTC"
-    name = cut_middle(f"holdfast top  {printable(frame.database)}", max(1, width - len(clock)))
+def _head(snapshot: TopSnapshot, width: int) -> Iterator[Text]:
+    clock = f"  {time_text(snapshot.at)} UTC"
+    name = cut_middle(f"holdfast top  {printable(snapshot.database)}", max(1, width - len(clock)))
     yield Text(f"{name}{clock}", "bold")
-    total = frame.totals
-    alive = [worker for worker in frame.workers if worker.alive]
-    said = [
+    total = snapshot.totals
+    alive = [worker for worker in snapshot.workers if worker.alive]
+    counts = [
         f"{_number(total.waiting)} waiting",
         f"{_number(total.running)} running",
         f"{_bounded(total.retrying)} retrying",
@@ -103,20 +101,20 @@ def _head(frame: TopSnapshot, width: int) -> Iterator[Text]:
         *([f"{_number(total.created)} created"] if total.created else []),
         f"{_bounded(total.dead_last_hour)} died in the last hour",
     ]
-    yield Text(cut_end(", ".join(said), width))
-    pace = [
+    yield Text(cut_end(", ".join(counts), width))
+    rates = [
         f"{_rate(total.in_per_second)}/s in" if total.in_per_second is not None else "",
         f"{_rate(total.out_per_second)}/s out" if total.out_per_second is not None else "",
         count(len(alive), "worker"),
     ]
-    counted = (frame.at - frame.counted_at).total_seconds()
+    counted = (snapshot.at - snapshot.counted_at).total_seconds()
     late = f" (counted {span_text(counted)} ago)" if counted > STALE_SECONDS else ""
-    yield Text(cut_end(", ".join(filter(None, pace)) + late, width))
+    yield Text(cut_end(", ".join(filter(None, rates)) + late, width))
 
 
-def _queues(frame: TopSnapshot) -> Panel:
-    rows = [_queue(queue, frame.at) for queue in frame.queues]
-    return Panel(QUEUE_TITLES, rows, "no job waits or runs")
+def _queues(snapshot: TopSnapshot) -> Panel:
+    rows = [_queue(queue, snapshot.at) for queue in snapshot.queues]
+    return Panel(QUEUE_TITLES, rows, "no unfinished jobs")
 
 
 def _queue(queue: QueueRow, now: datetime) -> list[Cell]:
@@ -135,10 +133,10 @@ def _queue(queue: QueueRow, now: datetime) -> list[Cell]:
     ]
 
 
-def _workers(frame: TopSnapshot) -> Panel:
-    live_first = sorted(frame.workers, key=lambda worker: not worker.alive)
-    rows = [_worker(worker, frame.at) for worker in live_first]
-    return Panel(WORKER_TITLES, rows, "no worker is alive")
+def _workers(snapshot: TopSnapshot) -> Panel:
+    live_first = sorted(snapshot.workers, key=lambda worker: not worker.alive)
+    rows = [_worker(worker, snapshot.at) for worker in live_first]
+    return Panel(WORKER_TITLES, rows, "no live workers")
 
 
 def _worker(worker: WorkerRow, now: datetime) -> list[Cell]:
@@ -153,9 +151,9 @@ def _worker(worker: WorkerRow, now: datetime) -> list[Cell]:
     ]
 
 
-def _running(frame: TopSnapshot) -> Panel:
-    rows = [_running_row(job, frame.at) for job in frame.running]
-    return Panel(RUNNING_TITLES, rows, "no job runs", droppable=["ready in", "attempt"])
+def _running(snapshot: TopSnapshot) -> Panel:
+    rows = [_running_row(job, snapshot.at) for job in snapshot.running]
+    return Panel(RUNNING_TITLES, rows, "no running jobs", droppable=["ready in", "attempt"])
 
 
 def _running_row(job: RunningRow, now: datetime) -> list[Cell]:
@@ -166,13 +164,15 @@ def _running_row(job: RunningRow, now: datetime) -> list[Cell]:
         age_text(now, job.since),
         "" if job.percent is None else Styled(bar(job.percent, BAR_WIDTH), short=f"{job.percent:.0f} %"),
         span_text((job.eta_at - now).total_seconds()) if job.eta_at else "",
-        Styled(f"asked to stop; {job.step or ''}".rstrip("; "), "yellow") if job.cancel_requested else job.step or "",
+        Styled(f"cancel requested; {job.step or ''}".rstrip("; "), "yellow")
+        if job.cancel_requested
+        else job.step or "",
     ]
 
 
-def _ended(frame: TopSnapshot) -> Panel:
-    rows = [_ended_row(job, frame.at) for job in frame.ended]
-    return Panel(ENDED_TITLES, rows, "no job ended lately", droppable=["took", "attempt"])
+def _ended(snapshot: TopSnapshot) -> Panel:
+    rows = [_ended_row(job, snapshot.at) for job in snapshot.ended]
+    return Panel(ENDED_TITLES, rows, "no recently finished jobs", droppable=["took", "attempt"])
 
 
 def _ended_row(job: EndedRow, now: datetime) -> list[Cell]:
@@ -192,7 +192,7 @@ def _number(number: int) -> str:
 
 
 def _bounded(number: int) -> str:
-    """Counted no further than that."""
+    """With a + at the counting limit."""
     return f"{number:,}+" if number >= COUNT_MAX else f"{number:,}"
 
 

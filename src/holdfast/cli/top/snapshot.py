@@ -1,4 +1,4 @@
-"""One look at the whole: what `--json` prints, and what the picture is drawn from."""
+"""The data of `holdfast top` at one moment: printed by `--json`, and rendered on the screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueRow(SnapshotRow, frozen=True, kw_only=True):
-    """Rates are None until there were two looks. `created`: handed in, but not accepted yet."""
+    """Rates are None in the first snapshot. `created`: not accepted yet."""
 
     queue: str
     waiting: int = 0
@@ -34,7 +34,7 @@ class QueueRow(SnapshotRow, frozen=True, kw_only=True):
 
 
 class WorkerRow(SnapshotRow, frozen=True, kw_only=True):
-    """`leases` may be more than `slots`: some are claimed ahead."""
+    """`leases` may be more than `slots`: some jobs are prefetched."""
 
     worker_id: str
     name: str | None
@@ -63,7 +63,7 @@ class RunningRow(SnapshotRow, frozen=True, kw_only=True):
 
 
 class EndedRow(SnapshotRow, frozen=True, kw_only=True):
-    """`state` is the word of the job's lifecycle; `seconds` is how long its last execution took."""
+    """`state` is the lifecycle's state name; `seconds` is the duration of the last attempt."""
 
     job_id: str
     job_type: str
@@ -90,7 +90,7 @@ class Totals(SnapshotRow, frozen=True, kw_only=True):
 
 
 class TopSnapshot(SnapshotRow, frozen=True, kw_only=True):
-    """`counted_at` is when `waiting` to `dead_last_hour` were counted: where that takes long, it is done less often."""
+    """`counted_at`: when `waiting` to `dead_last_hour` were counted; slow counting runs less often."""
 
     database: str
     at: datetime

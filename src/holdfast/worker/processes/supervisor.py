@@ -62,7 +62,7 @@ class Supervisor:
             self.stop()
             return
         if not self.interrupted:
-            log.warning("ended at once by a second signal, without waiting for the jobs that run")
+            log.warning("second signal: exiting without waiting for running jobs")
         self.interrupted = self.interrupted or number is signal.SIGINT
         self._say(NOW)
 
@@ -72,7 +72,7 @@ class Supervisor:
             return
         self._stopping.set()
         if self._failed is None:  # else it has been said why
-            log.info("stopping when the jobs that run have ended; a second signal ends it at once")
+            log.info("stopping: waiting for running jobs; a second signal exits at once")
         self._say(STOP)
         asyncio.get_running_loop().call_later(self._grace_seconds, self._kill)
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from holdfast.cli.output import Styled
 from holdfast.cli.table import lines
 from holdfast.cli.table_layout import facts, fitted
-from holdfast.cli.truncate import cut_end, cut_middle, told_apart
+from holdfast.cli.truncate import cut_end, cut_middle, truncated_distinct
 
 JOB = "01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f"
 
@@ -26,12 +26,12 @@ def test_texts_that_differ_in_the_middle_are_shown_from_there() -> None:
     names = [
         f"billing.invoices.generate_{each}_statement_pdf" for each in ("monthly", "yearly", "weekly_eu", "weekly_us")
     ]
-    shown = told_apart(names, 16)
+    shown = truncated_distinct(names, 16)
     assert list(shown.values()) == ["bil…monthly_sta…", "bil…yearly_stat…", "bil…eu_statemen…", "bil…us_statemen…"]
 
 
 def test_wide_characters_count_as_two_columns() -> None:
-    assert {cell_len(each) for each in told_apart(["請求書" * 9, "請求書" * 9 + "月次" * 9], 15).values()} <= {14, 15}
+    assert {cell_len(each) for each in truncated_distinct(["請求書" * 9, "請求書" * 9 + "月次" * 9], 15).values()} <= {14, 15}
 
 
 def test_a_message_that_has_no_room_stands_below_its_row() -> None:
