@@ -31,7 +31,10 @@ def test_texts_that_differ_in_the_middle_are_shown_from_there() -> None:
 
 
 def test_wide_characters_count_as_two_columns() -> None:
-    assert {cell_len(each) for each in truncated_distinct(["請求書" * 9, "請求書" * 9 + "月次" * 9], 15).values()} <= {14, 15}
+    assert {cell_len(each) for each in truncated_distinct(["請求書" * 9, "請求書" * 9 + "月次" * 9], 15).values()} <= {
+        14,
+        15,
+    }
 
 
 def test_a_message_that_has_no_room_stands_below_its_row() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast.cli.top import collector as watching
-from holdfast.cli.top.collector import Collector, Counts
+from holdfast.cli.top.collector import Collector
 from holdfast.cli.top.render import render, shared
 from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
+from holdfast.engine.reads import live_view
+from holdfast.engine.reads.live_view import Counts
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.processes import holdfast as run_holdfast
@@ -112,7 +113,7 @@ async def test_rates_are_what_came_and_went_between_two_looks(engine: Engine, cl
 async def test_of_many_events_the_newest_stand_for_the_rest(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "FLOW_SAMPLE", 100)
+    monkeypatch.setattr(live_view, "FLOW_SAMPLE", 100)
     watch = Collector(engine, "here")
     await watch.collect()
     for _ in range(20):

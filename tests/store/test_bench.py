@@ -3,7 +3,6 @@
 from typing import Any
 
 from holdfast.cli.bench.app import NAME
-from holdfast.cli.bench.cleanup import remove_finished
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import uuid7_floor
@@ -92,6 +91,6 @@ async def test_a_run_leaves_the_history_of_other_jobs_as_it_was(engine: Engine, 
     await engine.create(NewJob(type=NAME))
     [lease] = await engine.claim(worker, types=[NAME])
     await engine.complete(worker, lease.id, lease.token)
-    assert await remove_finished(engine, lease.id) == 1
+    assert await engine.bench.remove_finished(NAME, lease.id) == 1
     assert before == await ask_by_hand(engine, "SELECT job_id FROM holdfast_attempts ORDER BY job_id")
     assert before != []

@@ -21,6 +21,7 @@ from holdfast.engine import reject as _reject
 from holdfast.engine import release as _release
 from holdfast.engine import wake as _wake
 from holdfast.engine import withdraw as _withdraw
+from holdfast.engine.admin.bench import Bench
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
 from holdfast.engine.context import Component, EngineContext, Limits
 from holdfast.engine.create_doors import accept_each, create_all, create_each, create_in_batches
@@ -63,7 +64,7 @@ _Answer = TypeVar("_Answer")
 
 class Engine(Component):
     """The verbs of jobs, and beside them, by topic: `reads`, `polls`, `maintenance`, `job_types`, `workers`, `queues`,
-    `keys`, `sessions`, `extensions`, `webhooks` and `audit`."""
+    `keys`, `sessions`, `extensions`, `webhooks`, `audit` and `bench`."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Engine(Component):
         self.reads, self.polls, self.maintenance = Reads(store, ctx), Polls(store, ctx), Maintenance(store, ctx)
         self.job_types, self.webhooks, self.audit = JobTypes(store, ctx), Webhooks(store, ctx), Audit(store, ctx)
         self.keys, self.sessions, self.workers = Keys(store, ctx), Sessions(store, ctx), Workers(store, ctx)
-        self.queues, self.extensions = Queues(store, ctx), Extensions(store, ctx)
+        self.queues, self.extensions, self.bench = Queues(store, ctx), Extensions(store, ctx), Bench(store, ctx)
         store.identities.changed.append(ctx.registry.forget)
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)

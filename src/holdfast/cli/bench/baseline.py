@@ -16,7 +16,7 @@ from holdfast.store.bench_baseline import Ceiling
 @asynccontextmanager
 async def by_hand(engine: Engine) -> AsyncIterator[Ceiling | None]:
     """The baseline, with its table; None if the database role may not create tables."""
-    ceiling = Ceiling(engine.store, msgspec.json.encode({"text": TEXT}).decode())
+    ceiling = engine.bench.baseline(msgspec.json.encode({"text": TEXT}).decode())
     try:
         await ceiling.make()
     except StoreError:  # the role has no CREATE privilege

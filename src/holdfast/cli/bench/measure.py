@@ -8,7 +8,6 @@ from statistics import median
 
 from holdfast.cli.bench.app import NAME, TEXT, nothing
 from holdfast.cli.bench.baseline import by_hand
-from holdfast.cli.bench.cleanup import clear_waiting, remove_finished
 from holdfast.cli.bench.figures import Figure, percentile
 from holdfast.cli.bench.rate import Rate
 from holdfast.cli.bench.workers import workers_running
@@ -16,7 +15,6 @@ from holdfast.cli.jobs.summary import progress_bar
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7_floor
-from holdfast.store import q
 from holdfast.store.bench_baseline import Ceiling
 
 CALLERS = 20
@@ -57,15 +55,15 @@ class Measured:
 
 async def measure(engine: Engine, plan: BenchPlan) -> Measured:
     """The jobs are removed at the end, also after an error."""
-    await clear_waiting(engine)
+    await engine.bench.cancel_waiting(NAME)
     bench = _Bench(engine, plan)
     try:
         figures = await bench.run()
     finally:
         await engine.queues.resume(NAME)
-        await clear_waiting(engine)
-        removed = await remove_finished(engine, bench.first)
-    return Measured(figures, removed, stays=await bench.left())
+        await engine.bench.cancel_waiting(NAME)
+        removed = await engine.bench.remove_finished(NAME, bench.first)
+    return Measured(figures, removed, stays=await engine.bench.unfinished(NAME))
 
 
 class _Bench:
@@ -112,7 +110,7 @@ class _Bench:
         raw = await self._rate.rate("raw SQL, drain", self._plan.jobs, hand.take_and_finish) if hand else None
         await self._engine.queues.resume(NAME)
         await self._until_drained(processes)
-        done = await self._engine.store.read(lambda tx: tx.one(q.bench_done, first=self.first, type=NAME))
+        done = await self._engine.bench.finished(NAME, self.first)
         if done is None or not done["jobs"]:
             raise HoldfastError(
                 "the finished jobs were pruned before they were counted; run the benchmark with a longer retention"
@@ -120,10 +118,10 @@ class _Bench:
         return Figure.rate("drain", done["jobs"] / (done["ended_at"] - done["begun_at"]).total_seconds(), raw)
 
     async def _until_drained(self, processes: list[Process]) -> None:
-        least = total = await self.left()
+        least = total = await self._engine.bench.unfinished(NAME)
         stalled_at = self._clock.monotonic() + STALL_SECONDS
         with progress_bar("drain", total, shown=True) as advance:
-            while left := await self.left():
+            while left := await self._engine.bench.unfinished(NAME):
                 if left < least:
                     least, stalled_at = left, self._clock.monotonic() + STALL_SECONDS
                 if self._clock.monotonic() > stalled_at or any(one.returncode is not None for one in processes):
@@ -131,10 +129,6 @@ class _Bench:
                 advance(total - left)
                 await self._clock.sleep(POLL_SECONDS)
             advance(total)
-
-    async def left(self) -> int:
-        row = await self._engine.store.read(lambda tx: tx.one(q.bench_left, type=NAME))
-        return row["waiting"] + row["running"] if row else 0
 
     async def _idle_starts(self) -> list[float]:
         """Milliseconds from the call to the start of the handler."""

@@ -89,9 +89,11 @@ def _settings(options: argparse.Namespace) -> Finding:
 
 async def _check_database(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.cli.doctor import broker, jobs, postgres, sqlite
+    from holdfast.store.migrate import dialect_of
 
-    findings = [await _schema(engine)]
-    if engine.store.dialect == "postgres":
+    dialect = dialect_of(settings.url)
+    findings = [await _schema(engine, dialect)]
+    if dialect == "postgres":
         findings += await postgres.examine(engine)
     else:
         findings += await sqlite.examine(engine, settings)
@@ -108,13 +110,12 @@ async def _checks(engine: Engine, extensions: Iterable[Extension]) -> list[Findi
     ]
 
 
-async def _schema(engine: Engine) -> Finding:
-    from holdfast.store import q
+async def _schema(engine: Engine, dialect: str) -> Finding:
     from holdfast.store.migrate import CORE, migrations
 
-    rows = await engine.store.read(lambda tx: tx.all(q.applied_migrations))
+    rows = await engine.reads.applied_migrations()
     applied = [row["name"] for row in rows if row["extension"] == CORE]
-    newest = migrations(engine.store.dialect)[-1].name
+    newest = migrations(dialect)[-1].name
     if applied[-1] != newest:
         return warn(
             "schema",

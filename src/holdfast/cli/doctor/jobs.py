@@ -14,34 +14,28 @@ if TYPE_CHECKING:
     from holdfast.engine.declare import Contradiction
     from holdfast.engine.maintenance.prune import Overdue
     from holdfast.engine.reads.why import Wanted
-    from holdfast.store import Row, Tx
+    from holdfast.store import Row
 
-HOUR = 3600.0
 LANES_SHOWN = 5
 
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
     from holdfast.assembly.engine import retention
-    from holdfast.engine.declare import contradictions
-    from holdfast.engine.reads.missing_extensions import missing, needed
-    from holdfast.engine.reads.why import unserved
-    from holdfast.store import q
 
-    patience = 6 * settings.sweep_seconds
-
-    async def work(tx: Tx) -> list[Finding]:
-        return [
-            _maintenance(await tx.one(q.last_sweep, seconds=patience)),
-            _leases(await tx.one(q.leases_long_over, seconds=patience + settings.startup_grace_seconds)),
-            _unserved(await unserved(tx)),
-            _deaths(await tx.all(q.recent_deaths, seconds=HOUR)),
-            _job_types(await contradictions(tx)),
-            *_missing(await missing(tx)),
-            *_tasks(await tx.all(q.maintenance)),
-        ]
-
-    absent = await engine.store.read(needed)
-    return [*await engine.store.read(work), _retention(await engine.maintenance.overdue(retention(settings)), absent)]
+    sweep_seconds = 6 * settings.sweep_seconds
+    found = await engine.reads.diagnosis(
+        sweep_seconds=sweep_seconds, lease_seconds=sweep_seconds + settings.startup_grace_seconds
+    )
+    return [
+        _maintenance(found.last_sweep),
+        _leases(found.expired_leases),
+        _unserved(found.unserved),
+        _dead(found.dead),
+        _job_types(found.conflicts),
+        *_missing(found.missing),
+        *_tasks(found.tasks),
+        _retention(await engine.maintenance.overdue(retention(settings)), found.needed),
+    ]
 
 
 def _maintenance(sweep: Row | None) -> Finding:
@@ -118,11 +112,11 @@ def _lane(wanted: Wanted, obstacle: Clause) -> str:
     return f"{wanted.type!r} of queue {wanted.queue!r}{needs.get(obstacle.name, '')}"
 
 
-def _deaths(deaths: list[Row]) -> Finding:
-    if not deaths:
+def _dead(dead: list[Row]) -> Finding:
+    if not dead:
         return ok("dead jobs", "none in the last hour")
-    total = sum(row["jobs"] for row in deaths)
-    reasons = ", ".join(f"{row['reason']} {row['jobs']}" for row in deaths[:LANES_SHOWN])
+    total = sum(row["jobs"] for row in dead)
+    reasons = ", ".join(f"{row['reason']} {row['jobs']}" for row in dead[:LANES_SHOWN])
     return warn(
         "dead jobs", f"{count(total, 'job')} died in the last hour: {reasons}", "see `holdfast jobs list --state dead`"
     )

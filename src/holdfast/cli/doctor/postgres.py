@@ -20,9 +20,9 @@ DEAD_ROWS, DEAD_SHARE = 10_000, 0.2
 
 
 async def examine(engine: Engine) -> list[Finding]:
-    from holdfast.store.diagnostics import indexes_of, postgres_state
+    from holdfast.store.diagnostics import indexes_of
 
-    state = await engine.store.read(postgres_state)
+    state = await engine.reads.postgres_state()
     return [
         _version(state),
         *_durable(state),

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 async def examine(engine: Engine, settings: Settings) -> list[Finding]:
-    from holdfast.store.diagnostics import indexes_of, sqlite_state
+    from holdfast.store.diagnostics import indexes_of
     from holdfast.store.migrate import sqlite_path
 
-    state = await engine.store.read(sqlite_state)
+    state = await engine.reads.sqlite_state()
     return [
         _version(state),
         _journal(state),

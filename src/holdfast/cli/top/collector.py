@@ -5,49 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
-from holdfast.lifecycle import STATUS, State
+from holdfast.engine.reads.live_view import ENDED_KEPT, Activity, Counts
+from holdfast.lifecycle import STATUS, Machine, State
 from holdfast.model import WorkerRecord
 from holdfast.model.worker import Holding
-from holdfast.store import q
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.store import Row, Tx
+    from holdfast.store import Row
 
-COUNT_MAX = 100_000  # of each kind except waiting
 COUNT_SHARE = 20  # counting takes at most 1/20 of the time
 COUNT_WAIT_SECONDS = 0.2  # then a refresh uses the previous counts
-FLOW_SAMPLE = 10_000
-ENDED_EVENTS, ENDED_KEPT = 500, 50
-RUNNING_MAX, WORKERS_MAX = 100, 200
-DEAD_SECONDS = 3600.0
-GONE_SECONDS = 600.0  # how long an offline worker is shown
-GAP_SECONDS = 120.0  # after a longer gap, such as an outage, there are no rates
-
 
 Rates = dict[tuple[str, str], float]  # jobs per second, by queue and direction
-
-
-class Counts(NamedTuple):
-    at: datetime
-    waiting: list[Row]
-    others: list[Row]
-
-
-class Reading(NamedTuple):
-    """What one refresh reads besides the counts. `pos` is the end of the event log."""
-
-    at: datetime
-    pos: int
-    held: list[Row]
-    running: list[Row]
-    workers: list[Row]
-    paused: list[Row]
-    flow: list[Row]
-    ended: list[EndedRow]
 
 
 class Collector:
@@ -58,15 +31,15 @@ class Collector:
         self._counting: asyncio.Task[Counts] | None = None
         self._counts: Counts | None = None
         self._count_again = 0.0
-        self._before: Reading | None = None
+        self._before: Activity | None = None
         self._queues: set[str] = set()  # a queue stays in the list once it was shown
         self._ended: deque[EndedRow] = deque(maxlen=ENDED_KEPT)
 
     async def collect(self) -> TopSnapshot:
         counts = await self._counted()
-        reading = await self._engine.store.read(self._read)
-        snapshot = self._snapshot(reading, counts)
-        self._before = reading
+        activity = await self._engine.reads.live_activity(self._before)
+        snapshot = self._snapshot(activity, counts)
+        self._before = activity
         return snapshot
 
     async def close(self) -> None:
@@ -91,81 +64,35 @@ class Collector:
 
     async def _count(self) -> Counts:
         begun = self._clock.monotonic()
-
-        async def work(tx: Tx) -> Counts:
-            [clock] = await tx.all(q.clock)
-            waiting = await tx.all(q.top_waiting)
-            return Counts(clock["now_at"], waiting, await tx.all(q.top_counts, limit=COUNT_MAX, seconds=DEAD_SECONDS))
-
-        counts = await self._engine.store.read(work)
+        counts = await self._engine.reads.live_counts()
         took = self._clock.monotonic() - begun
         self._count_again = begun + took * COUNT_SHARE
         return counts
 
-    # -- reading ----------------------------------------------------------------------------------------------
-
-    async def _read(self, tx: Tx) -> Reading:
-        [clock], end = await tx.all(q.clock), await tx.one(q.feed_end)
-        at, pos = clock["now_at"], end["pos"] if end else 0
-        after = self._before.pos if self._before else 0
-        flow = await tx.all(q.top_flow, after=after, until=pos, limit=FLOW_SAMPLE) if self._since(at) else []
-        ended_events = await tx.all(q.top_ended, after=after, until=pos, limit=ENDED_EVENTS)
-        return Reading(
-            at=at,
-            pos=pos,
-            held=await tx.all(q.top_held),
-            running=await tx.all(q.top_running, limit=RUNNING_MAX),
-            workers=await tx.all(q.top_workers, limit=WORKERS_MAX, seconds=GONE_SECONDS),
-            paused=await tx.all(q.paused_queues),
-            flow=flow,
-            ended=[await self._ended_row(tx, row) for row in ended_events[:ENDED_KEPT]],
-        )
-
-    def _since(self, at: datetime) -> float:
-        """Seconds since the last refresh; 0 if there was none, or too long ago."""
-        seconds = (at - self._before.at).total_seconds() if self._before else 0.0
-        return seconds if 0 < seconds < GAP_SECONDS else 0.0
-
-    async def _ended_row(self, tx: Tx, row: Row) -> EndedRow:
-        machine, state = (await self._engine.ctx.registry.snapshot(tx, row["policy"])).machine, State(row["to_state"])
-        return EndedRow(
-            job_id=row["job_id"],
-            job_type=row["type"],
-            queue=row["queue"],
-            status=STATUS[state],
-            state=machine.words[state],
-            stored_state=state.value,
-            code=row["reason"],
-            attempt=row["attempt"],
-            max_attempts=row["max_attempts"],
-            seconds=(row["at"] - row["claimed_at"]).total_seconds() if row["claimed_at"] else None,
-            at=row["at"],
-        )
-
     # -- the snapshot -----------------------------------------------------------------------------------------
 
-    def _snapshot(self, reading: Reading, counts: Counts) -> TopSnapshot:
-        self._ended.extendleft(reversed(reading.ended))
-        rates = self._rates(reading)
-        queues = self._queue_rows(reading, counts, rates)
+    def _snapshot(self, activity: Activity, counts: Counts) -> TopSnapshot:
+        self._ended.extendleft(_ended(row, machine) for row, machine in reversed(activity.ended))
+        rates = self._rates(activity)
+        queues = self._queue_rows(activity, counts, rates)
         leases: Counter[str] = Counter()
-        for row in reading.held:
+        for row in activity.held:
             leases[row["lease_worker"]] += row["jobs"]
         return TopSnapshot(
             database=self._database,
-            at=reading.at,
+            at=activity.at,
             counted_at=counts.at,
             totals=totals_of(queues, rated=rates is not None),
             queues=queues,
-            workers=[_worker(WorkerRecord.from_row(row), leases, reading.at) for row in reading.workers],
-            running=[_running(row) for row in reading.running],
+            workers=[_worker(WorkerRecord.from_row(row), leases, activity.at) for row in activity.workers],
+            running=[_running(row) for row in activity.running],
             ended=list(self._ended),
         )
 
-    def _queue_rows(self, reading: Reading, counts: Counts, rates: Rates | None) -> list[QueueRow]:
-        numbers = _numbers(reading, counts)
+    def _queue_rows(self, activity: Activity, counts: Counts, rates: Rates | None) -> list[QueueRow]:
+        numbers = _numbers(activity, counts)
         oldest = {row["queue"]: row["oldest_at"] for row in counts.waiting}
-        paused = {row["name"]: row for row in reading.paused}
+        paused = {row["name"]: row for row in activity.paused}
         self._queues |= numbers.keys() | paused.keys() | {queue for queue, _ in rates or ()}
         return [
             QueueRow(
@@ -180,17 +107,19 @@ class Collector:
             for name in sorted(self._queues)
         ]
 
-    def _rates(self, reading: Reading) -> Rates | None:
-        if not (seconds := self._since(reading.at)):
+    def _rates(self, activity: Activity) -> Rates | None:
+        if not (seconds := activity.seconds):
             return None
-        sampled = sum(row["events"] for row in reading.flow)
-        return {(row["queue"], row["way"]): row["events"] * row["happened"] / sampled / seconds for row in reading.flow}
+        sampled = sum(row["events"] for row in activity.flow)
+        return {
+            (row["queue"], row["way"]): row["events"] * row["happened"] / sampled / seconds for row in activity.flow
+        }
 
 
-def _numbers(reading: Reading, counts: Counts) -> dict[str, dict[str, int]]:
+def _numbers(activity: Activity, counts: Counts) -> dict[str, dict[str, int]]:
     """Job counts by queue and column."""
     found: dict[str, Counter[str]] = {}
-    for kind, rows in (("waiting", counts.waiting), ("running", reading.held)):
+    for kind, rows in (("waiting", counts.waiting), ("running", activity.held)):
         for row in rows:
             found.setdefault(row["queue"], Counter())[kind] += row["jobs"]
     for row in counts.others:
@@ -227,4 +156,21 @@ def _running(row: Row) -> RunningRow:
         since=row["claimed_at"],
         cancel_requested=row["cancel_requested_at"] is not None,
         worker_id=row["lease_worker"],
+    )
+
+
+def _ended(row: Row, machine: Machine) -> EndedRow:
+    state = State(row["to_state"])
+    return EndedRow(
+        job_id=row["job_id"],
+        job_type=row["type"],
+        queue=row["queue"],
+        status=STATUS[state],
+        state=machine.words[state],
+        stored_state=state.value,
+        code=row["reason"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        seconds=(row["at"] - row["claimed_at"]).total_seconds() if row["claimed_at"] else None,
+        at=row["at"],
     )

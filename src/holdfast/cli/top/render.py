@@ -13,10 +13,10 @@ from holdfast.cli.jobs.views import STYLES as STATE_STYLES
 from holdfast.cli.output import Cell, Styled, age_text, bar, clean, count, span_text, time_text
 from holdfast.cli.table import header, line
 from holdfast.cli.table_layout import fitted_lines
-from holdfast.cli.top.collector import COUNT_MAX
 from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow
 from holdfast.cli.truncate import cut_end, cut_middle
 from holdfast.cli.workers import STYLES
+from holdfast.engine.reads.live_view import COUNT_MAX
 from holdfast.lifecycle import State
 from holdfast.redaction import printable
 

@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.engine.context import Component
+from holdfast.engine.reads import diagnosis as _diagnosis
 from holdfast.engine.reads import extension_checks as _probes
 from holdfast.engine.reads import health as _vitals
+from holdfast.engine.reads import live_view as _live_view
 from holdfast.engine.reads import missing_extensions as _missing
 from holdfast.engine.reads import queue_stats as _depths
 from holdfast.engine.reads import read as _read
@@ -17,8 +19,8 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.model import Attempt, Event, Job, JobType, Part
 from holdfast.model.summary import JobSummary
-from holdfast.store import q
-from holdfast.store.diagnostics import weak_settings
+from holdfast.store import Row, q
+from holdfast.store.diagnostics import PostgresState, SqliteState, postgres_state, sqlite_state, weak_settings
 
 
 class Reads(Component):
@@ -83,6 +85,25 @@ class Reads(Component):
 
     async def health(self) -> _vitals.Vitals:
         return await self.store.read(lambda tx: _vitals.vitals(tx, self.store.dialect))
+
+    async def live_counts(self) -> _live_view.Counts:
+        return await self.store.read(_live_view.counts)
+
+    async def live_activity(self, before: _live_view.Activity | None) -> _live_view.Activity:
+        """What runs now, and what happened since the activity `before`."""
+        return await self.store.read(lambda tx: _live_view.activity(tx, self.ctx.registry, before))
+
+    async def diagnosis(self, *, sweep_seconds: float, lease_seconds: float) -> _diagnosis.Diagnosis:
+        return await self.store.read(lambda tx: _diagnosis.diagnosis(tx, sweep_seconds, lease_seconds))
+
+    async def postgres_state(self) -> PostgresState:
+        return await self.store.read(postgres_state)
+
+    async def sqlite_state(self) -> SqliteState:
+        return await self.store.read(sqlite_state)
+
+    async def applied_migrations(self) -> list[Row]:
+        return await self.store.read(lambda tx: tx.all(q.applied_migrations))
 
     async def weak_settings(self) -> list[str]:
         """What makes acknowledged jobs less than durable here."""
