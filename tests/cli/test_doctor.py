@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.doctor import jobs, postgres, sqlite
+from holdfast.cli.doctor import postgres, sqlite
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.maintenance.prune import Overdue
+from holdfast.engine.reads import diagnosis
 from holdfast.model import NewJob
 from holdfast.store.diagnostics import Growth, PostgresState, SqliteState
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
@@ -182,7 +183,7 @@ def test_an_old_transaction_is_a_warning(
         old = finding(on_postgres("doctor"), "transactions")
     assert young[0] == "ok"
     assert old[0] == "warn"
-    assert "(idle in transaction); it holds back vacuum" in old[1]
+    assert "(idle in transaction); it blocks vacuum" in old[1]
 
 
 HEALTHY = PostgresState(
@@ -209,7 +210,7 @@ def test_vacuum_that_is_off_or_does_not_keep_up_is_told() -> None:
         HEALTHY, growth=[Growth("jobs", 50_000, 20_000, False), Growth("parts", 9, 9_000, False)]
     )
     _, dead_rows = postgres._vacuum(crowded)
-    assert (dead_rows.level, dead_rows.says) == ("warn", "jobs has 20,000 beside 50,000")
+    assert (dead_rows.level, dead_rows.says) == ("warn", "jobs has 20,000 dead and 50,000 live")
 
 
 @pytest.mark.parametrize(("version", "level"), [("3.51.2", "warn"), ("3.51.3", "ok"), ("3.52.0", "ok"), ("4.0", "ok")])
@@ -220,7 +221,7 @@ def test_an_old_sqlite_library_is_a_warning_and_no_failure(version: str, level: 
 
 def test_a_file_without_a_log_or_with_faults_is_a_failure() -> None:
     state = SqliteState(version="3.52.0", journal_mode="delete", faults=["row 7 missing"], indexes={})
-    assert (sqlite._journal(state).level, sqlite._whole(state).level) == ("fail", "fail")
+    assert (sqlite._journal(state).level, sqlite._integrity(state).level) == ("fail", "fail")
 
 
 def test_a_file_that_others_can_read_is_a_warning(on_sqlite: Holdfast, tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_jobs_that_do_not_get_on_are_warned_about(
     time.sleep(0.3)  # the lease is over after a sixth of it
     answer = holdfast("doctor")
     assert finding(answer, "maintenance")[0] == "warn"
-    assert finding(answer, "leases")[1].startswith("1 job still counted as running, though the lease ended")
+    assert finding(answer, "leases")[1].startswith("1 job still running although the lease expired")
     assert finding(answer, "workers")[1].startswith(
         "no live worker can claim 'render' of queue 'video' (needs cuda, hdr); "
     )
@@ -348,7 +349,7 @@ def test_only_deaths_and_only_those_of_the_last_hour_are_counted(
 
     meanwhile(story)
     assert finding(holdfast("doctor"), "dead jobs")[1].startswith("1 job died in the last hour: E_DISK 1; ")
-    monkeypatch.setattr(jobs, "HOUR", 0.0)
+    monkeypatch.setattr(diagnosis, "DEAD_SECONDS", 0.0)
     assert finding(holdfast("doctor"), "dead jobs")[0] == "ok"
 
 

@@ -51,12 +51,12 @@ def test_a_time_without_a_zone_is_meant_in_utc(holdfast: Holdfast) -> None:
         (["--payload", "{oops"], "--payload is not JSON: "),
         (["--payload", "[1]"], "payload must be a JSON object, got list"),
         (["--payload", "@absent.json"], "--payload: cannot read absent.json: No such file or directory"),
-        (["--delay", "soon"], "'soon' is no duration; write 90s, 30m, 1h30m or 2d"),
-        (["--run-at", "tomorrow"], "'tomorrow' is no time; write 2026-01-31 or 2026-01-31T12:00:00Z"),
+        (["--delay", "soon"], "'soon' is not a duration; write 90s, 30m, 1h30m or 2d"),
+        (["--run-at", "tomorrow"], "'tomorrow' is not a time; write 2026-01-31 or 2026-01-31T12:00:00Z"),
         (["--run-at", "2100-01-01", "--delay", "5"], "give run_at or delay_seconds, not both"),
         (["--priority", "1000"], "priority must be a whole number from -100 to 100, got 1000"),
         (["--max-attempts", "0"], "max_attempts must be a whole number from 1 to 1000"),
-        (["--tag", " x"], "tag must be 1 to 200 printable characters"),
+        (["--tag", " x"], "must be 1 to 200 printable characters"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, arguments: list[str], said: str) -> None:

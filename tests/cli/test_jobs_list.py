@@ -95,13 +95,13 @@ def test_no_token_is_ever_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> Non
     [
         (["--state", "asleep"], "unknown state 'asleep'; known: created, queued, running"),
         (["--since", "yesterday"], "'yesterday' is neither a duration (30m, 1h) nor a time"),
-        (["--since", "9999999999999d"], "is longer than anything can be ago"),
+        (["--since", "9999999999999d"], "is too long ago"),
         (["--since", "1000000d"], "created_after must lie between 1970-01-01 and 2200-01-01"),
         (["--until", "1066-10-14"], "created_before must lie between 1970-01-01 and 2200-01-01"),
         (["--limit", "0"], "a call handles 1 to 500 jobs, got the limit 0"),
         (["--limit", "many"], "invalid int value: 'many'"),
         (["--cursor", "abc"], "this cursor was not given out by a page"),
-        (["--type", ""], "job type must be 1 to 200 printable characters"),
+        (["--type", ""], "must be 1 to 200 printable characters"),
         (["--stat", "dead"], "unknown option --stat; did you mean --state?"),
     ],
 )

@@ -131,7 +131,9 @@ def test_following_ends_with_the_last_event(holdfast: Holdfast, meanwhile: Meanw
 def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     job_id = holdfast("jobs", "create", "render", "--queue", "mail").out.strip()
     nobody = holdfast("jobs", "why", job_id).out
-    assert nobody.startswith("None of 0 registered workers is enabled and alive. `holdfast worker --app module:app`")
+    assert nobody.startswith(
+        "None of 0 registered workers is enabled and alive. Start one with `holdfast worker --app module:app`"
+    )
 
     meanwhile(lambda engine: engine.workers.register())
     assert holdfast("jobs", "why", job_id).out.startswith("Nothing stands in its way")
@@ -155,7 +157,7 @@ def test_why_names_the_capability_that_nobody_offers(holdfast: Holdfast, meanwhi
         return (await engine.create(NewJob(type="render", requires=["gpu"]))).id
 
     assert holdfast("jobs", "why", meanwhile(story)).out.startswith(
-        "No live worker offers gpu. Start a worker that does"
+        "No live worker offers gpu. Start a worker that has them"
     )
 
 

@@ -98,7 +98,7 @@ def test_a_rotated_key_says_how_long_the_old_one_is_good(holdfast: Holdfast) -> 
     old = key_in(holdfast("keys", "create", "--name", "shop"))
     rotated = holdfast("keys", "rotate", old.id, "--overlap", "1h")
     assert key_in(rotated).id != old.id
-    assert f"key {old.id} is good until " in rotated.err
+    assert f"key {old.id} expires at " in rotated.err
     assert [row[3] for row in holdfast("keys", "list").rows] == ["shop", "shop"]
 
 
@@ -109,7 +109,7 @@ def test_a_rotated_key_says_how_long_the_old_one_is_good(holdfast: Holdfast) -> 
         ("create --scopes admin:read", 2, "a client key cannot have admin:read"),
         ("create --kind robot", 2, "invalid choice: 'robot'"),
         ("create --rate 0", 2, "above 0"),
-        ("create --expires-in soon", 2, "no duration"),
+        ("create --expires-in soon", 2, "not a duration"),
         ("revoke nobody", 3, "no key 'nobody'"),
         ("rotate 0123456789abcdef", 3, "no key '0123456789abcdef'"),
     ],

@@ -28,7 +28,7 @@ def test_a_duration_is_read(text: str, meant: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "1x", "-5", "5 m", "1h 30m", "1e3", "∞"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a duration"):
         seconds(text)
 
 

@@ -57,7 +57,7 @@ def test_a_worker_that_is_not_there_is_exit_3_and_an_ambiguous_name_exit_4(
     meanwhile(twins)
     both = holdfast("workers", "disable", "twin")
     assert both.code == 4
-    assert "2 workers are called 'twin'; say which: " in both.err
+    assert "2 workers have the name 'twin'; use an id: " in both.err
 
 
 def test_a_worker_is_registered_with_a_key_that_opens_only_its_queues(
@@ -91,4 +91,4 @@ def test_a_revoked_worker_has_no_key_left(holdfast: Holdfast) -> None:
 def test_a_capability_without_a_name_is_a_usage_error(holdfast: Holdfast) -> None:
     answer = holdfast("workers", "register", "--capability", "=x")
     assert answer.code == 2
-    assert "capability must be 1 to 200 printable characters" in answer.err
+    assert "must be 1 to 200 printable characters" in answer.err
