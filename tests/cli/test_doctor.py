@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.doctor import postgres, sqlite
+from holdfast.cli.doctor import jobs, postgres, sqlite
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.maintenance.prune import Overdue
