@@ -159,7 +159,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path, fresh_sqlite_url: str) ->
         dev.process.send_signal(signal.SIGINT)
         stopped_claiming = create(folder, "twice", '{"number": 1}', fresh_sqlite_url)
         assert dev.end(signal.SIGINT) == 130
-        assert dev.said.count("ended at once by a second signal") == 1
+        assert dev.said.count("second signal: exiting without waiting") == 1
         shown = holdfast("jobs", "show", stopped_claiming, folder=folder, url=fresh_sqlite_url).stdout
         assert "queued" in shown
 

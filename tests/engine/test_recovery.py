@@ -91,7 +91,7 @@ class Watching:
 
     async def look(self, *, after: float = 0.0) -> list[str]:
         await self.clock.sleep(after)
-        return await self.watch.look()
+        return await self.watch.check()
 
     def have_passed(self, seconds: float) -> Callable[[], Awaitable[bool]]:
         async def holds() -> bool:

@@ -36,7 +36,7 @@ async def test_a_worker_whose_instance_id_ends_in_live_keeps_its_job(store_url: 
         presence = await open_presence(store_url)
         watch = CrashDetector(served.engine, presence, Hours(), Ids())
         assert WINDOW_SECONDS < 3600
-        assert [await watch.look() for _ in range(3)] == [[], [], []]
+        assert [await watch.check() for _ in range(3)] == [[], [], []]
         assert (await served.engine.reads.get(made.id)).state is State.RUNNING
         await presence.close()
 

@@ -53,7 +53,7 @@ async def checked(served: Served) -> dict[str, Any]:
 async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lose_jobs(
     fresh_postgres_url: str, value: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(startup_log, "_said", set())
+    monkeypatch.setattr(startup_log, "_logged", set())
     monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
     await weaken(fresh_postgres_url, value)
     await start(fresh_postgres_url, caplog)
@@ -68,7 +68,7 @@ async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lo
 async def test_a_server_on_sqlite_warns_of_a_version_that_can_damage_its_log(
     fresh_sqlite_url: str, version: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(startup_log, "_said", set())
+    monkeypatch.setattr(startup_log, "_logged", set())
     monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(diagnostics, "_VERSION", Query("checkup_version", f"SELECT '{version}' AS version"))
     await start(fresh_sqlite_url, caplog)

@@ -67,7 +67,7 @@ def test_of_a_key_only_its_name_stays() -> None:
         "ready: http://127.0.0.1:8080, API documentation at http://127.0.0.1:8080/docs",
         "HOLDFAST_ADMIN_SECRET is not set; put a long random text into it, or its path into HOLDFAST_ADMIN_SECRET_FILE",
         "HOLDFAST_WORKER_KEY_FILE: cannot read /run/key: No such file or directory",
-        "job 01a1df6d-77d7-7c8f-b329-06f939e6b00a: its end was refused, the lease is lost: the token is not current",
+        "job 01a1df6d-77d7-7c8f-b329-06f939e6b00a: its outcome was rejected: the token is not current",
         "cannot connect to PostgreSQL at db.example.com:5432",
         "postgresql://user@db.example.com/jobs?sslmode=require",
         "bearer of bad news",

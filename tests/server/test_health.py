@@ -183,10 +183,10 @@ class Said:
     """A line to a process that says this of itself."""
 
     def __init__(self, told: ProcessStatus | None, *, begun: bool = True) -> None:
-        self.told, self.begun = told, begun
+        self.status, self.begun = told, begun
 
     async def ask(self) -> ProcessStatus | None:
-        return self.told
+        return self.status
 
     def say(self, word: bytes) -> None:
         assert word == STOP
@@ -196,7 +196,7 @@ async def test_a_worker_is_ready_while_every_process_looks_for_jobs(monkeypatch:
     monkeypatch.setattr("holdfast.assembly.worker_health.HOST", "127.0.0.1")
     clock, supervisor = Time(), Supervisor(["holdfast"], 2, grace_seconds=1)
     well, slow = ProcessStatus(100.0, False, msgspec.Raw(b"{}")), POLLS_MISSED_MAX * WAIT_SECONDS + 1
-    async with WorkerHealth(supervisor, clock).told_at(0) as url, httpx2.AsyncClient() as http:
+    async with WorkerHealth(supervisor, clock).serving(0) as url, httpx2.AsyncClient() as http:
 
         async def complaint(*processes: Said) -> str | None:
             supervisor.lines = set(processes)  # type: ignore[arg-type]
@@ -208,11 +208,11 @@ async def test_a_worker_is_ready_while_every_process_looks_for_jobs(monkeypatch:
         assert await complaint(Said(well), Said(well)) is None
         assert await complaint(Said(well)) == "1 of 2 processes can take jobs"
         assert await complaint(Said(well), Said(None, begun=False)) == "1 of 2 processes can take jobs"
-        assert await complaint(Said(well), Said(None)) == "a process has never said how it is"
+        assert await complaint(Said(well), Said(None)) == "a process has never reported its status"
         stopping = Said(msgspec.structs.replace(well, stopping=True))
-        assert await complaint(Said(well), stopping) == "a process is about to stop"
+        assert await complaint(Said(well), stopping) == "a process is shutting down"
         clock.seconds += slow
-        assert await complaint(Said(well), Said(well)) == "a process has not been able to look for jobs for 16 s"
+        assert await complaint(Said(well), Said(well)) == "a process has not been able to claim for 16 s"
         supervisor.stop()
-        assert await complaint(Said(well), Said(well)) == "this worker is about to stop"
+        assert await complaint(Said(well), Said(well)) == "this worker is shutting down"
         assert (await http.get(f"{url}/livez")).json() == {"status": "ok"}

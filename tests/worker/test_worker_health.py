@@ -13,7 +13,7 @@ from holdfast.assembly.worker_health import WorkerHealth
 from holdfast.observe.instruments import LABELS_MAX
 from holdfast.worker.metrics import WorkerCounters
 from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.processes.supervisor_protocol import READY, TELL, ProcessStatus, SupervisorLink
+from holdfast.worker.processes.supervisor_protocol import READY, STATUS, ProcessStatus, SupervisorLink
 from tests.worker.in_process import until
 from tests.worker.test_metrics import Page
 
@@ -32,7 +32,7 @@ class Process:
 
     async def asked(self) -> None:
         """Until somebody wants to know how it is."""
-        assert await asyncio.get_running_loop().sock_recv(self._end, 64) == TELL
+        assert await asyncio.get_running_loop().sock_recv(self._end, 64) == STATUS
 
     def answer(self) -> None:
         figures = msgspec.Raw(msgspec.json.encode(self.figures.registry.snapshot()))
@@ -41,8 +41,8 @@ class Process:
     def ends(self) -> None:
         """As in `Supervisor._run_one`."""
         self._supervisor.lines.discard(self._line)
-        if self._supervisor.on_end is not None and self._line.told is not None:
-            self._supervisor.on_end(self._line.told)
+        if self._supervisor.on_end is not None and self._line.status is not None:
+            self._supervisor.on_end(self._line.status)
 
     async def close(self) -> None:
         self._listening.cancel()
@@ -113,7 +113,7 @@ async def test_a_process_that_ends_while_others_are_asked_is_counted_once(parent
     await first.asked()
     first.answer()
     await second.asked()
-    await until(lambda: first._line.told)
+    await until(lambda: first._line.status)
     first.ends()
     second.answer()
     page = await reading

@@ -1,4 +1,4 @@
-"""The broker that the settings name. What they get wrong is said at once; that it cannot be reached is no error."""
+"""Opens the broker that the settings name. Invalid settings are an error; a broker that is unreachable is not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.settings import Settings
 
 
 def open_dispatch(settings: Settings, clock: Clock, ids: Ids, by_database: Wake | None) -> Dispatch | None:
-    """None: hints go by the database alone."""
+    """None: hints are sent through the database alone."""
     if settings.dispatch == "database":
         return None
     return Dispatch(
@@ -22,7 +22,7 @@ def open_dispatch(settings: Settings, clock: Clock, ids: Ids, by_database: Wake 
 
 
 def open_broker(settings: Settings, kind: str | None, clock: Clock, ids: Ids) -> Broker:
-    """Nothing is sent yet. `kind`: of the workers it is for; None sends only."""
+    """Does not connect yet. `kind`: the workers that it receives hints for; None: it only sends."""
     if settings.dispatch == "sqs":
         return _sqs(settings)
     return _nats(settings, kind) if settings.dispatch == "nats" else _redis(settings, kind, clock, ids)
@@ -34,8 +34,8 @@ def _redis(settings: Settings, kind: str | None, clock: Clock, ids: Ids) -> Brok
 
     try:
         return RedisBroker(settings.redis_url, kind, clock, ids)
-    except (ValueError, TypeError):  # TypeError: an option in it that nobody knows
-        raise _unreadable("redis", "redis://HOST:PORT/0") from None
+    except (ValueError, TypeError):  # TypeError: an unknown option in the URL
+        raise _invalid_url("redis", "redis://HOST:PORT/0") from None
 
 
 def _nats(settings: Settings, kind: str | None) -> Broker:
@@ -45,7 +45,7 @@ def _nats(settings: Settings, kind: str | None) -> Broker:
     try:
         return NatsBroker(settings.nats_url, kind)
     except ValueError:
-        raise _unreadable("nats", "nats://HOST:PORT") from None
+        raise _invalid_url("nats", "nats://HOST:PORT") from None
 
 
 def _sqs(settings: Settings) -> Broker:
@@ -64,6 +64,6 @@ def _require(settings: Settings, extra: str, *, library: str, url: str | None = 
     require(library, extra=extra, who=f"HOLDFAST_DISPATCH={settings.dispatch}")
 
 
-def _unreadable(extra: str, example: str) -> Invalid:
-    """Without the URL: there may be a password in it."""
-    return Invalid(f"HOLDFAST_{extra.upper()}_URL cannot be read; write it like {example}", code="invalid_setting")
+def _invalid_url(extra: str, example: str) -> Invalid:
+    """Without the URL itself: it may contain a password."""
+    return Invalid(f"HOLDFAST_{extra.upper()}_URL is not a valid URL; write it like {example}", code="invalid_setting")

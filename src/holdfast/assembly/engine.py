@@ -1,4 +1,4 @@
-"""Picks the implementations: settings go in, an engine comes out."""
+"""Opens an engine from the settings: store, policies, hints and logging."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ async def open_engine(
     extensions: Iterable[Extension] = (),
     hooks: Hooks | None = None,
 ) -> Engine:
-    """The engine that the settings describe, on the database they name.
-
-    `app` is the reference of the app that names the database, if one does: an error then asks to migrate that.
+    """`app` is the reference of the app that names the database, if one does: an error then says how to migrate it.
     `hooks` are those of its extensions.
     """
     settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
@@ -73,13 +71,13 @@ async def open_engine(
         engine.ctx.observers.append(TransitionLog(log, engine.ctx.lifecycles))
     if not all_are_ours:
         await _check_all(policies, engine)
-    with suppress(StoreError):  # then maintenance does it, or the first use of the engine says what is wrong
+    with suppress(StoreError):  # maintenance retries it; the first use of the engine reports the error
         await engine.maintenance.rebase_event_log()
     return engine
 
 
 async def _check_all(policies: PolicySettings, engine: Engine) -> None:
-    """Settings of a lifecycle that this process does not know: another app may have declared it."""
+    """Checks settings for lifecycles that this app does not declare: another app may."""
     try:
         policies.check(await engine.reads.lifecycles())
     except BaseException:
@@ -95,7 +93,7 @@ def policy_settings(settings: Settings) -> PolicySettings:
     )
 
 
-# The knobs of a policy that have a setting, and its name.
+# The fields of a policy that have a setting, and the setting's name.
 _POLICY = {
     "lease_seconds": "lease_seconds",
     "heartbeat_seconds": "heartbeat_seconds",
@@ -115,7 +113,7 @@ _POLICY = {
 
 @dataclass
 class OpenEngine:
-    """What a process that creates jobs needs: the engine, and a way for many callers to share a commit."""
+    """An engine, what sends its hints, and a batcher with which concurrent callers share a commit."""
 
     engine: Engine
     creates: Batcher[NewJob, Created]
@@ -124,11 +122,11 @@ class OpenEngine:
     dispatch: Dispatch | None = None
 
     async def close(self) -> None:
-        await self.tell()
+        await self.send_hints()
         await self.engine.close()
 
-    async def tell(self) -> None:
-        """What was created and not yet told is told, and then nothing more."""
+    async def send_hints(self) -> None:
+        """Send the hints that are still pending, and no more after that."""
         self.engine.flush_hints()
         if self.dispatch is not None:
             await self.dispatch.close()
@@ -136,7 +134,7 @@ class OpenEngine:
             await self.notifier.close()
 
     def abandon(self) -> None:
-        """Its event loop does not run, or cannot wait: sockets are closed, nothing more is sent."""
+        """Its event loop does not run, or cannot wait: close the sockets and send nothing more."""
         if self.engine.ctx.later is not None:
             self.engine.ctx.later.drop()
         if self.notifier is not None:
@@ -144,8 +142,8 @@ class OpenEngine:
         if isinstance(self.engine.store, PostgresStore):
             self.engine.store.abandon()
 
-    async def let_go(self) -> None:
-        """Its event loop has ended without `close`: sockets went with it, the threads of a SQLite store did not."""
+    async def discard(self) -> None:
+        """Its event loop has ended without `close`: its sockets are closed, the threads of a SQLite store are not."""
         if isinstance(self.engine.store, SqliteStore):
             await self.engine.close()
 
@@ -184,12 +182,12 @@ def extension_maintenance(
 async def open_presence(
     settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None, loops: Loops | None = None
 ) -> Presence:
-    """A worker process among the others: how its death is seen, and how it hears of work."""
+    """The presence of this process: how others detect its crash, and how it receives hints."""
     return await _open_presence(settings.url, clock, ids, queues=queues, loops=loops)
 
 
 def retention(settings: Settings) -> Retention:
-    """What `prune` keeps and for how long; a state without a setting is kept for ever."""
+    """How long finished jobs are kept before `prune` deletes them; without a setting, for ever."""
     return Retention(
         succeeded=settings.retain_succeeded_seconds,
         dead=settings.retain_dead_seconds,

@@ -1,12 +1,11 @@
-"""A server process: everything it consists of, and the loops that run beside its answers."""
+"""Opens a server process: its state, and the background loops that run beside its requests."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
-from holdfast.assembly.engine import extension_maintenance, open_all, open_presence, retention
+from holdfast.assembly.engine import OpenEngine, extension_maintenance, open_all, open_presence, retention
 from holdfast.background import Loop, Loops
 from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
@@ -37,7 +36,7 @@ from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import WebhookSender
 
-GATHERING_TURNS = 4  # of the event loop: the answered ask again, and those who asked meanwhile come in
+GATHERING_TURNS = 4  # of the event loop between two batches, so that more requests join the next one
 
 
 def _creates(engine: Engine) -> Batcher[Ready, Created]:
@@ -45,7 +44,7 @@ def _creates(engine: Engine) -> Batcher[Ready, Created]:
 
 
 def _has_key(one: Ready) -> bool:
-    """Then its insert may have to wait for another transaction with the same key."""
+    """Its insert may have to wait for another transaction with the same key."""
     return one.job.idempotency_key is not None
 
 
@@ -61,90 +60,115 @@ async def open_server(
     extensions: Iterable[Extension] = (),
     hooks: Hooks | None = None,
 ) -> AsyncIterator[ServerState]:
-    """What a server process consists of, with everything that runs beside its answers."""
+    """Yields when the server can handle requests; its background loops run until the context ends."""
+    extensions = tuple(extensions)
     async with AsyncExitStack() as stack:
-        extensions = tuple(extensions)
-        included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
-        opened = await open_all(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
+        opened = await open_all(
+            settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, extensions=extensions, hooks=hooks
+        )
         stack.push_async_callback(opened.close)
-        engine = opened.engine
         loops = Loops(clock, ids)
         presence = await open_presence(settings, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
-        engine.ctx.wakers.append(by_queue(presence.heard))
-        listeners = _listeners(opened.dispatch, presence, ids)
-        rotation = Rotation(clock, ids)
-        summaries, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), EventFeed(engine, clock)
-        redis = open_redis(settings, engine, summaries, feed, clock, ids)
-        server = ServerState(
-            engine,
-            clock,
-            ids,
-            settings,
-            Authenticator(
-                engine,
-                clock,
-                admin_secret=settings.admin_secret,
-                allow_local=allow_local,
-                rate_per_second=settings.rate_per_second,
-                behind_tls=settings.behind_tls,
-            ),
-            SplitBatcher(_has_key, waiting=_creates(engine), others=_creates(engine)),
-            summaries,
-            Cursors(engine),
-            feed,
-            LongPoll(engine, presence, clock, ids, hinted=lambda: any(listener.up for listener in listeners)),
-            HealthMonitor(engine, clock, folder_of(settings), tell=rotation.update),
-            open_deliverer(engine, clock, ids, settings),
-            loops=loops,
-            retention=retention(settings),
-            traces=traces() if settings.traces else None,
-            redis=redis,
-            dispatch=opened.dispatch,
-            extension_routes=[route for each in extensions for route in each.routes],
-            mounts=[one for each in extensions for one in each.mounts],
-            about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
-            health_fields=[probe for each in extensions for probe in each.health_fields],
-            extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
-        )
-        if extensions:
-            server.metrics.adopt(storage_metrics.instruments)
-        for extension in extensions:
-            server.metrics.adopt(extension.metrics.values())
-        maintenance = Maintainer(
-            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), rotation=rotation
-        )
-        worker_log = WorkerEventRecorder(engine, clock, ids)
+        opened.engine.ctx.wakers.append(by_queue(presence.heard))
+        listener, rotation = _listener(opened.dispatch, presence, ids), Rotation(clock, ids)
+        auth = _authenticator(opened.engine, clock, settings, allow_local=allow_local)
+        server = _server_state(opened, settings, clock, ids, auth, presence, listener, rotation, loops, extensions)
         stack.push_async_callback(server.deliverer.close)
-        beside: dict[str, Loop] = {
-            "API key usage": server.auth.run,
-            "event feed": server.feed.run,
-            "long poll": server.long_poll.run,
-            "health monitor": server.health.run,
-            "webhook deliverer": server.deliverer.run,
-            "queue metrics": server.queue_metrics.run,
-            "worker events": worker_log.run,
-            "maintenance": maintenance.run,
-        }
-        if extensions:
-            beside["extension health"] = server.extension_health.run
-            beside["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
-        if redis is not None:
-            stack.push_async_callback(redis.close)
-            beside |= redis.loops
-        if opened.dispatch is not None and not listeners:
-            beside["broker probe"] = opened.dispatch.watch().run
-        for listener in listeners:
-            beside["broker listener"] = listener.run
-        await stack.enter_async_context(loops.running(beside))
+        if server.redis is not None:
+            stack.push_async_callback(server.redis.close)
+        await stack.enter_async_context(loops.running(_background(server, listener, rotation, extensions)))
         yield server
 
 
-def _listeners(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> list[Listener]:
-    """Each server hears every hint, for those who wait in it; from a queue that all share it must not take any."""
+def _authenticator(engine: Engine, clock: Clock, settings: Settings, *, allow_local: bool) -> Authenticator:
+    return Authenticator(
+        engine,
+        clock,
+        admin_secret=settings.admin_secret,
+        allow_local=allow_local,
+        rate_per_second=settings.rate_per_second,
+        behind_tls=settings.behind_tls,
+    )
+
+
+def _server_state(
+    opened: OpenEngine,
+    settings: Settings,
+    clock: Clock,
+    ids: Ids,
+    auth: Authenticator,
+    presence: Presence,
+    listener: Listener | None,
+    rotation: Rotation,
+    loops: Loops,
+    extensions: tuple[Extension, ...],
+) -> ServerState:
+    engine = opened.engine
+    summaries, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), EventFeed(engine, clock)
+    server = ServerState(
+        engine,
+        clock,
+        ids,
+        settings,
+        auth,
+        SplitBatcher(_has_key, waiting=_creates(engine), others=_creates(engine)),
+        summaries,
+        Cursors(engine),
+        feed,
+        LongPoll(engine, presence, clock, ids, hinted=lambda: listener is not None and listener.up),
+        HealthMonitor(engine, clock, folder_of(settings), tell=rotation.update),
+        open_deliverer(engine, clock, ids, settings),
+        loops=loops,
+        retention=retention(settings),
+        traces=traces() if settings.traces else None,
+        redis=open_redis(settings, engine, summaries, feed, clock, ids),
+        dispatch=opened.dispatch,
+        extension_routes=[route for each in extensions for route in each.routes],
+        mounts=[one for each in extensions for one in each.mounts],
+        about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
+        health_fields=[probe for each in extensions for probe in each.health_fields],
+        extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],
+    )
+    if extensions:
+        server.metrics.adopt(storage_metrics.instruments)
+    for extension in extensions:
+        server.metrics.adopt(extension.metrics.values())
+    return server
+
+
+def _background(
+    server: ServerState, listener: Listener | None, rotation: Rotation, extensions: tuple[Extension, ...]
+) -> dict[str, Loop]:
+    """The loops that run beside the requests."""
+    engine, clock, ids, every = server.engine, server.clock, server.ids, server.settings.sweep_seconds
+    loops: dict[str, Loop] = {
+        "API key usage": server.auth.run,
+        "event feed": server.feed.run,
+        "long poll": server.long_poll.run,
+        "health monitor": server.health.run,
+        "webhook deliverer": server.deliverer.run,
+        "queue metrics": server.queue_metrics.run,
+        "worker events": WorkerEventRecorder(engine, clock, ids).run,
+        "maintenance": Maintainer(engine, clock, ids, every=every, retention=server.retention, rotation=rotation).run,
+    }
+    if extensions:
+        loops["extension health"] = server.extension_health.run
+        loops["extension maintenance"] = extension_maintenance(engine, clock, ids, extensions).run
+    if server.redis is not None:
+        loops |= server.redis.loops
+    if listener is not None:
+        loops["broker listener"] = listener.run
+    elif server.dispatch is not None:
+        loops["broker probe"] = server.dispatch.watch().run
+    return loops
+
+
+def _listener(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> Listener | None:
+    """Receives every hint, for the claims that wait in this server. Not from a queue that all servers share."""
     if dispatch is None or dispatch.mode.shared:
-        return []
-    return [dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)]
+        return None
+    return dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)
 
 
 def open_deliverer(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> WebhookDeliverer:
@@ -156,5 +180,5 @@ def open_deliverer(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -
         timeout_seconds=settings.alert_webhook_timeout,
     )
     if alerts.url:
-        egress.check(alerts.url, listed=False)  # better at the start than at the first alarm
+        egress.check(alerts.url, listed=False)  # fail at the start, not at the first alert
     return WebhookDeliverer(engine, clock, ids, WebhookSender(egress), alerts)

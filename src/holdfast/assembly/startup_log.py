@@ -1,4 +1,4 @@
-"""What a server or a worker says at its start about the data it works on: once in each process."""
+"""What a server or a worker logs at its start: what will be deleted, and settings that may lose data."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from holdfast.lifecycle import FINAL
 DAY = 86_400
 
 log = logging.getLogger(__name__)
-_said: set[str] = set()
+_logged: set[str] = set()
 
 
 async def log_startup_warnings(engine: Engine, retention: Retention) -> None:
-    _say(logging.INFO, what_is_deleted(retention))
+    _log_once(logging.INFO, retention_text(retention))
     try:
         weak = await engine.reads.weak_settings()
-    except StoreError as error:  # `/health` says it when the database answers
-        log.debug("the settings of the database could not be read: %s", error)
+    except StoreError as error:  # `/health` reports it when the database is reachable
+        log.debug("cannot read the settings of the database: %s", error)
         return
     if weak:
-        _say(
-            logging.WARNING, f"the database may lose acknowledged jobs: {'; '.join(weak)}; `holdfast doctor` says more"
+        _log_once(
+            logging.WARNING,
+            f"the database may lose acknowledged jobs: {'; '.join(weak)}; run `holdfast doctor` for details",
         )
 
 
-def what_is_deleted(retention: Retention) -> str:
+def retention_text(retention: Retention) -> str:
     limits = dict(retention.limits())
-    said = [f"{state} after {_span(seconds)}" for state, seconds in limits.items()]
+    parts = [f"{state} after {_span(seconds)}" for state, seconds in limits.items()]
     if kept := [state.value for state in sorted(FINAL) if state not in limits]:
-        said.append(f"{', '.join(kept)} never")
-    return f"finished jobs are deleted: {'; '.join(said)} (HOLDFAST_RETAIN_SUCCEEDED_SECONDS and its like)"
+        parts.append(f"{', '.join(kept)} never")
+    return f"finished jobs are deleted: {'; '.join(parts)} (HOLDFAST_RETAIN_*_SECONDS)"
 
 
-def _say(level: int, text: str) -> None:
-    if text not in _said:
-        _said.add(text)
+def _log_once(level: int, text: str) -> None:
+    if text not in _logged:
+        _logged.add(text)
         log.log(level, "%s", text)
 
 
 def _span(seconds: float) -> str:
-    """In days where these are whole."""
+    """In days, if they are whole."""
     days = seconds / DAY
     return f"{days:g} days" if days >= 1 and days == int(days) else f"{seconds:g} seconds"

@@ -220,7 +220,7 @@ def measure(engine: Engine, metrics: WorkerCounters, dispatch: Dispatch | None =
     registry = metrics.registry
     engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     engine.ctx.timing = AttemptMetrics(registry.taken, lost_only=True)
-    metrics.deep(waiting)
+    metrics.show_depths(waiting)
     registry.before.append(lambda: registry.reaped.values.update({(): engine.ctx.reaped}))
     registry.before.append(lambda: registry.hook_failures.values.update(engine.ctx.hook_failures))
     if dispatch is not None:

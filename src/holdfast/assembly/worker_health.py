@@ -1,4 +1,4 @@
-"""`/metrics`, `/livez` and `/readyz` of `holdfast worker`: one port for all its processes, in their parent."""
+"""`/metrics`, `/livez` and `/readyz` of `holdfast worker`: one port, in the supervisor, for all its processes."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from holdfast.worker.config import WAIT_SECONDS
 from holdfast.worker.processes.supervisor import Supervisor
 from holdfast.worker.processes.supervisor_protocol import ProcessStatus
 
-HOST = "0.0.0.0"  # noqa: S104  (whoever asks is on another machine, or in another container; no secret is told)
+HOST = "0.0.0.0"  # noqa: S104  (scraped from another machine or container; exposes no secret)
 POLLS_MISSED_MAX = 3
-START_SECONDS, START_LOOK_SECONDS = 5.0, 0.05  # less than a scrape may take, for most who scrape
+START_SECONDS, START_POLL_SECONDS = 5.0, 0.05  # less than the usual timeout of a scrape
 
 log = logging.getLogger("holdfast.worker")
 
 
 class WorkerHealth:
-    """It knows what the processes say when they are asked, and what those that have ended had said."""
+    """Adds up the metrics of all processes, those that have ended included."""
 
     def __init__(self, supervisor: Supervisor, clock: Clock | None = None) -> None:
         self._supervisor, self._clock = supervisor, clock or Clock()
         self._past = WorkerMetrics()
-        self._heard = False  # anything, from any process
+        self._any_status = False  # at least one process has reported
         self._requests = count(1)
-        self._families: dict[str, MetricDeclaration] = {}  # those that extensions of the app declare
+        self._families: dict[str, MetricDeclaration] = {}  # metrics that the app's extensions declare
         supervisor.on_end = self._ended
 
     @contextlib.asynccontextmanager
-    async def told_at(self, port: int) -> AsyncIterator[str]:
+    async def serving(self, port: int) -> AsyncIterator[str]:
         listening = listen(HOST, port, option="--metrics-port")
         async with answering(self, listening, request_id=self._request_id):
             log.info("metrics: %s/metrics", address(listening))
@@ -62,63 +62,62 @@ class WorkerHealth:
             case "/livez":
                 return Reply(200, Alive("ok"))
             case "/readyz":
-                if (complaint := self._complaint(await self._asked())) is not None:
+                if (complaint := self._not_ready(await self._statuses())) is not None:
                     return problem(StoreUnavailable(complaint, code="not_ready"), request_id)
                 return Reply(200, Alive("ok"))
             case "/metrics":
-                return Reply(200, self._text(await self._first_words()), content_type=TEXT.encode())
+                return Reply(200, self._text(await self._first_statuses()), content_type=TEXT.encode())
         return problem(NotFound("a worker answers /metrics, /livez and /readyz", code="route_not_found"), request_id)
 
-    async def _asked(self) -> list[ProcessStatus | None]:
-        """What each process says, or said last. One that ends while we ask is among those that have ended."""
+    async def _statuses(self) -> list[ProcessStatus | None]:
+        """The status of each process, or its last one."""
         await asyncio.gather(*(line.ask() for line in self._supervisor.lines if line.begun))
-        return [line.told for line in self._supervisor.lines if line.begun]
+        return [line.status for line in self._supervisor.lines if line.begun]
 
-    async def _first_words(self) -> list[ProcessStatus | None]:
-        """Which job types there are, only the processes know: whoever asks before the first is ready waits a while."""
-        told = await self._asked()
+    async def _first_statuses(self) -> list[ProcessStatus | None]:
+        """Only the processes know the job types: a scrape before the first is ready waits a moment."""
+        status = await self._statuses()
         until = self._clock.monotonic() + START_SECONDS
-        while not (self._heard or any(told) or self._supervisor.stopping) and self._clock.monotonic() < until:
-            await self._clock.sleep(START_LOOK_SECONDS)
-            told = await self._asked()
-        self._heard = self._heard or any(told)
-        return told
+        while not (self._any_status or any(status) or self._supervisor.stopping) and self._clock.monotonic() < until:
+            await self._clock.sleep(START_POLL_SECONDS)
+            status = await self._statuses()
+        self._any_status = self._any_status or any(status)
+        return status
 
-    def _text(self, told: list[ProcessStatus | None]) -> bytes:
-        """Names are met in an order that stays: which of them are counted together must not depend on who ends."""
-        figures = [self._figures(each) for each in told if each is not None]
-        for each in figures:
+    def _text(self, status: list[ProcessStatus | None]) -> bytes:
+        """Label values are registered in a stable order: which are merged must not depend on which process ends."""
+        metrics = [self._metrics(each) for each in status if each is not None]
+        for each in metrics:
             self._past.show_labels(each)
         total = WorkerMetrics()
         total.adopt(family.instrument() for family in self._families.values())
-        total.add_up([self._past.snapshot(), *figures])
+        total.add_up([self._past.snapshot(), *metrics])
         return total.text()
 
-    def _ended(self, told: ProcessStatus) -> None:
-        self._past.keep_counters(self._figures(told))
+    def _ended(self, status: ProcessStatus) -> None:
+        self._past.keep_counters(self._metrics(status))
 
-    def _figures(self, told: ProcessStatus) -> Snapshot:
-        """Only its processes import the app, so each says which families its extensions declare. The first to say so
-        is believed."""
-        for family in told.families:
+    def _metrics(self, status: ProcessStatus) -> Snapshot:
+        """Only the processes import the app: each names the metrics that its extensions declare; the first counts."""
+        for family in status.families:
             if self._families.setdefault(family.name, family) is family:
                 self._past.adopt([family.instrument()])
-        return msgspec.json.decode(told.figures, type=Snapshot)
+        return msgspec.json.decode(status.metrics, type=Snapshot)
 
-    def _complaint(self, told: list[ProcessStatus | None]) -> str | None:
-        """Why not all of this worker takes jobs, if not all of it does."""
+    def _not_ready(self, status: list[ProcessStatus | None]) -> str | None:
+        """Why some process of this worker cannot take jobs, if one cannot."""
         if self._supervisor.stopping:
-            return "this worker is about to stop"
-        if len(told) < self._supervisor.processes:
-            return f"{len(told)} of {self._supervisor.processes} processes can take jobs"
-        for each in told:
+            return "this worker is shutting down"
+        if len(status) < self._supervisor.processes:
+            return f"{len(status)} of {self._supervisor.processes} processes can take jobs"
+        for each in status:
             if each is None:
-                return "a process has never said how it is"
+                return "a process has never reported its status"
             if each.stopping:
-                return "a process is about to stop"
+                return "a process is shutting down"
             silent = self._clock.monotonic() - each.polled
             if silent > POLLS_MISSED_MAX * WAIT_SECONDS:
-                return f"a process has not been able to look for jobs for {silent:.0f} s"
+                return f"a process has not been able to claim for {silent:.0f} s"
             if each.complaint is not None:
                 return each.complaint
         return None

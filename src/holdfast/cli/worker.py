@@ -25,7 +25,7 @@ from holdfast.observe.tracing import require_traces
 from holdfast.settings import Settings, load
 from holdfast.worker.processes.signal_mask import unblock_signals
 from holdfast.worker.processes.supervisor import Supervisor
-from holdfast.worker.processes.supervisor_protocol import NOW, READY, STOP, TELL, StatusResponder
+from holdfast.worker.processes.supervisor_protocol import NOW, READY, STATUS, STOP, StatusResponder
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
@@ -109,7 +109,7 @@ async def _supervise(command_line: list[str], options: argparse.Namespace, grace
         if options.metrics_port is not None:
             from holdfast.assembly.worker_health import WorkerHealth  # imports a web server
 
-            await stack.enter_async_context(WorkerHealth(supervisor).told_at(options.metrics_port))
+            await stack.enter_async_context(WorkerHealth(supervisor).serving(options.metrics_port))
         code = await supervisor.run()
     return code_of_signal(signal.SIGINT) if supervisor.interrupted else code
 
@@ -156,16 +156,16 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
             os._exit(1)
         if STOP in message:
             stop.set()
-        if TELL in message and answering is not None:
-            answering.asked()
+        if STATUS in message and answering is not None:
+            answering.requested()
 
     async def leave() -> None:
         if answering is not None:
-            await answering.last_words()
+            await answering.send_last()
         exit_now()
 
     figures = None if options.metrics_port is None else figures_of(app)
-    answering = None if figures is None else StatusResponder(line, figures.told)
+    answering = None if figures is None else StatusResponder(line, figures.status)
     line.setblocking(False)
     loop.add_reader(line, received)
     stop_on_signals(stop, signal.SIGTERM)
@@ -180,7 +180,7 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
             app, options, stop, leave, on_ready=lambda: line.send(READY), server=options.server, figures=figures
         )
         if answering is not None:
-            await answering.last_words()
+            await answering.send_last()
     return exit_code(worker)
 
 

@@ -1,4 +1,4 @@
-"""The death watch: the jobs of a process that was seen to die do not wait for their leases."""
+"""The crash detector: jobs of a crashed worker process are requeued within seconds, before their leases expire."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from holdfast.maintenance.rotation import Rotation
 from holdfast.outage_log import outage
 from holdfast.store.presence import Presence
 
-LOOK_SECONDS = 1.5
-CLOSER_LOOK_SECONDS = 0.5  # while somebody seems dead
-WINDOW_SECONDS = 2.0  # seen dead all that time: longer than a session takes to come back
-SETTLE_SECONDS = 3.0  # after our own session came back: so did everybody's, and not all are here yet
+CHECK_SECONDS = 1.5
+SUSPECT_SECONDS = 0.5  # between two checks, while a process seems dead
+WINDOW_SECONDS = 2.0  # dead at every check for so long: longer than a connection takes to be restored
+SETTLE_SECONDS = 3.0  # after our own connection was restored: other processes may still be reconnecting
 
 log = logging.getLogger(__name__)
 
 
 class CrashDetector:
-    """Fencing keeps a wrong guess harmless; the window keeps it rare. Any number of processes may watch at once."""
+    """A process that has been unreachable for two seconds loses its leases. Fencing makes a wrong guess harmless; the
+    window makes it rare. Any number of processes may check at once."""
 
     def __init__(
         self, engine: Engine, presence: Presence, clock: Clock, ids: Ids, rotation: Rotation | None = None
@@ -38,33 +39,33 @@ class CrashDetector:
         """Until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.check()
                 self._failing = False
             except Exception as error:
                 self._start_over(error)
             if self._dead_since:
-                await self._clock.sleep(CLOSER_LOOK_SECONDS * (0.8 + 0.4 * self._ids.jitter()))
-            elif self._at_rest:
-                await self._rest()
+                await self._clock.sleep(SUSPECT_SECONDS * (0.8 + 0.4 * self._ids.jitter()))
+            elif self._all_idle:
+                await self._until_busy()
             else:
-                await self._rotation.wait(LOOK_SECONDS, together=LOOK_SECONDS)
+                await self._rotation.wait(CHECK_SECONDS, together=CHECK_SECONDS)
 
     @property
-    def _at_rest(self) -> bool:
-        """Many live and none of them holds a job, as our last beat said."""
+    def _all_idle(self) -> bool:
+        """Many processes are alive and none holds a job, as of the last heartbeat."""
         return self._rotation.many and not self._rotation.fleet.busy
 
-    async def _rest(self) -> None:
-        """There is nobody to watch. When that changes, the next beat of any of the many says so, and then one looks."""
-        while self._at_rest:
-            await self._clock.sleep(LOOK_SECONDS)
+    async def _until_busy(self) -> None:
+        """There is nothing to check until a heartbeat reports that a process holds a job."""
+        while self._all_idle:
+            await self._clock.sleep(CHECK_SECONDS)
 
-    async def look(self) -> list[str]:
-        """One look: the processes that were dead at every look for long enough are reaped, and named in the answer."""
+    async def check(self) -> list[str]:
+        """Reaps the processes that were dead at every check for long enough, and returns their names."""
         holding = set(await self._engine.polls.instances()) - self._presence.names
         dead = await self._presence.dead(holding)
         now = self._clock.monotonic()
-        if not self._counts(now):
+        if not self._settled(now):
             return []
         self._dead_since = {name: self._dead_since.get(name, now) for name in dead}
         overdue = [(name, now - since) for name, since in self._dead_since.items() if now - since >= WINDOW_SECONDS]
@@ -72,7 +73,7 @@ class CrashDetector:
         self._forget(holding)
         return gone
 
-    def _counts(self, now: float) -> bool:
+    def _settled(self, now: float) -> bool:
         if self._presence.era != self._era:
             self._era, self._settled_at = self._presence.era, now + SETTLE_SECONDS
         if now < self._settled_at:
@@ -80,7 +81,7 @@ class CrashDetector:
         return now >= self._settled_at
 
     async def _reap(self, name: str, seconds: float) -> bool:
-        """False when it has renewed its leases since: it lives, and has only lost its lock."""
+        """False if it has renewed its leases since: it is alive, and has only lost its lock."""
         full, reaped = self._engine.limits.sweep_batch, 0
         while True:
             taken = len(await self._engine.maintenance.reap(gone=[name], unheard_seconds=seconds))
@@ -95,13 +96,13 @@ class CrashDetector:
         return True
 
     def _forget(self, holding: set[str]) -> None:
-        """What is left of them goes once they are known to hold nothing."""
+        """Delete the presence of crashed processes once they hold nothing."""
         done = self._reaped - holding
         self._presence.forget(done)
         self._reaped -= done
 
     def _start_over(self, error: Exception) -> None:
-        """A watch that saw an error has not seen them dead all the time."""
+        """After an error it is not known that they were dead all the time."""
         self._dead_since.clear()
         if isinstance(error, StoreError):
             outage.failed("look for crashed workers", error, often=False)

@@ -1,9 +1,9 @@
-"""Maintenance on a timer: engine verbs, bounded and without a leader, in every server and every worker."""
+"""Periodic maintenance in every server and worker: requeue, reap, prune, in bounded batches and without a leader."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sized
 
 from holdfast.backoff import delay
 from holdfast.clock import Clock
@@ -16,18 +16,20 @@ from holdfast.maintenance.rotation import Rotation
 from holdfast.outage_log import LoopFailures, is_outage, outage
 
 RETRY_SECONDS = 0.5
-WORKER_LOG_SECONDS = 1.0
-SELDOM = 3  # of so many rounds, one prunes; while more waits to be deleted, each of them
-PRUNE_SECONDS = 2.0  # of pruning in one round: then the other steps have their turn
-TOGETHER = 0.5  # of the interval: nobody who misses a turn or two makes a gap that looks as if nobody could sweep
-CLAIMS_KEPT_SECONDS = 3600.0  # whoever repeats a request does so within seconds
-WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended: long enough to be asked about in the morning
+WORKER_EVENTS_SECONDS = 1.0
+PRUNE_ROUNDS = 3  # one in so many rounds prunes; every round while there is more to delete
+PRUNE_SECONDS = 2.0  # of pruning in one round
+TOGETHER = 0.5  # of the interval between the sweeps of all processes: one that misses its turn leaves no long gap
+CLAIMS_KEPT_SECONDS = 3600.0  # a claim request is retried within seconds
+WORKERS_KEPT_SECONDS = 86_400.0  # after a worker process has ended
+
+Step = Callable[[], Awaitable[Sized | int | None]]
 
 log = logging.getLogger(__name__)
 
 
 class Maintainer:
-    """It is no job and it needs none, so that what rescues jobs cannot get stuck like one (K10)."""
+    """Not a job itself, so that what rescues jobs cannot get stuck like one."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class Maintainer:
         self._more_to_prune = False
 
     async def run(self) -> None:
-        """Until cancelled: again and again, not only at a start (K22)."""
+        """Sweeps periodically until cancelled."""
         while True:
             while await self.sweep():
                 continue
@@ -57,90 +59,55 @@ class Maintainer:
                 await self._rotation.wait(self._every, together=TOGETHER * self._every)
 
     async def sweep(self) -> bool:
-        """Each step that is due, once. True when one of them was full: there may be more to do at once."""
+        """Each step that is due, once. True when one of them filled its batch: there may be more to do at once."""
         full, failed = False, False
         try:
-            chores = await self._look()
-        except Exception as error:  # then each step finds out for itself
+            chores = await self._due_work()
+        except Exception as error:  # run every step: each finds out by itself
             chores, failed = Chores(), True
-            self._note(self._look, error)
-        for step in self._steps(chores):
+            self._log_failure("look", error)
+        for name, step in self._steps(chores):
             try:
-                full = await step() >= self._engine.limits.sweep_batch or full
+                full = _count(await step()) >= self._engine.limits.sweep_batch or full
             except Exception as error:
                 failed = True
-                self._note(step, error)
+                self._log_failure(name, error)
         self._failures = self._failures + 1 if failed else 0
         return full and not failed
 
-    async def _look(self) -> Chores:
+    async def _due_work(self) -> Chores:
         return await self._engine.polls.due_work(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
 
-    def _steps(self, chores: Chores) -> list[Callable[[], Awaitable[int]]]:
-        prunes = (self._more_to_prune or self._rounds % SELDOM == 0) and self._retention.deletes
+    def _steps(self, chores: Chores) -> list[tuple[str, Step]]:
+        job_types, work = self._engine.job_types, self._engine.maintenance
+        prunes = (self._more_to_prune or self._rounds % PRUNE_ROUNDS == 0) and self._retention.deletes
         self._rounds += 1
-        steps = {
-            self._rebase_event_log: chores.log_ahead,
-            self._adopt: self._engine.job_types.adopts,
-            self._requeue: chores.ripe,
-            self._reap: chores.running,
-            self._mark_swept: chores.unswept and not chores.running,
-            self._accept: chores.orphans,
-            self._mark_silent: chores.silent,
-            self._forget_workers: chores.forgotten,
-            self._prune_claims: chores.claims,
-            self._prune_sessions: chores.sessions,
-            self._prune_worker_log: chores.lines,
-            self._prune: prunes,
-        }
-        return [step for step, due in steps.items() if due]
+        steps: list[tuple[str, object, Step]] = [
+            ("rebase_event_log", chores.log_ahead, work.rebase_event_log),
+            ("adopt", job_types.adopts, job_types.adopt),
+            ("requeue", chores.ripe, work.requeue_due),
+            ("reap", chores.running, work.reap),
+            ("record_sweep", chores.unswept and not chores.running, work.record_sweep),
+            ("accept", chores.orphans, work.accept_orphans),
+            ("mark_silent", chores.silent, work.mark_silent_workers),
+            ("forget_workers", chores.forgotten, lambda: work.forget_workers(WORKERS_KEPT_SECONDS)),
+            ("prune_claims", chores.claims, lambda: work.prune_claim_requests(CLAIMS_KEPT_SECONDS)),
+            ("prune_sessions", chores.sessions, self._engine.sessions.prune),
+            ("prune_worker_events", chores.lines, work.prune_worker_events),
+            ("prune", prunes, self._prune),
+        ]
+        return [(name, step) for name, due, step in steps if due]
 
-    def _note(self, step: Callable[[], Awaitable[object]], error: Exception) -> None:
+    def _log_failure(self, step: str, error: Exception) -> None:
         """Once for each time that it begins to fail."""
         if is_outage(error):
-            outage.failed(f"do maintenance ({step.__name__[1:]})", error, often=False)
+            outage.failed(f"do maintenance ({step})", error, often=False)
         elif not self._failures:
             unexpected = None if isinstance(error, StoreError) else error
-            log.warning("maintenance (%s) failed, retrying: %s", step.__name__[1:], error, exc_info=unexpected)
-
-    async def _rebase_event_log(self) -> int:
-        await self._engine.maintenance.rebase_event_log()
-        return 0
-
-    async def _adopt(self) -> int:
-        await self._engine.job_types.adopt()
-        return 0
-
-    async def _requeue(self) -> int:
-        return await self._engine.maintenance.requeue_due()
-
-    async def _reap(self) -> int:
-        return len(await self._engine.maintenance.reap())
-
-    async def _mark_swept(self) -> int:
-        await self._engine.maintenance.record_sweep()
-        return 0
-
-    async def _accept(self) -> int:
-        return await self._engine.maintenance.accept_orphans()
-
-    async def _mark_silent(self) -> int:
-        return len(await self._engine.maintenance.mark_silent_workers())
-
-    async def _forget_workers(self) -> int:
-        return await self._engine.maintenance.forget_workers(WORKERS_KEPT_SECONDS)
-
-    async def _prune_claims(self) -> int:
-        return await self._engine.maintenance.prune_claim_requests(CLAIMS_KEPT_SECONDS)
-
-    async def _prune_sessions(self) -> int:
-        return await self._engine.sessions.prune()
-
-    async def _prune_worker_log(self) -> int:
-        return await self._engine.maintenance.prune_worker_events()
+            log.warning("maintenance (%s) failed, retrying: %s", step, error, exc_info=unexpected)
 
     async def _prune(self) -> int:
-        """Step after step while they are full, so that deleting keeps up with any rate of work."""
+        """Batch after batch while they are full, so that pruning keeps up with any rate of work."""
         until = self._clock.monotonic() + PRUNE_SECONDS
         self._more_to_prune = False
         while (gone := await self._engine.maintenance.prune(self._retention)) >= self._engine.limits.sweep_batch:
@@ -150,12 +117,16 @@ class Maintainer:
         return gone
 
 
+def _count(done: Sized | int | None) -> int:
+    return done if isinstance(done, int) else len(done or ())
+
+
 class ExtensionMaintainer:
-    """What extensions want done from time to time. It runs beside our own: a long task keeps no sweep waiting."""
+    """Runs the maintenance tasks of extensions, in a loop of its own: a long task must not delay a sweep."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, tasks: Iterable[Task]) -> None:
         self._engine, self._clock, self._ids, self._tasks = engine, clock, ids, list(tasks)
-        self._failing = LoopFailures("do the maintenance of extensions", log, often=True)
+        self._failing = LoopFailures("run extension maintenance", log, often=True)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -163,13 +134,13 @@ class ExtensionMaintainer:
             await self._clock.sleep(await self.round() * (1 + 0.1 * self._ids.jitter()))
 
     async def round(self) -> float:
-        """What is due, once, and how long to wait after that."""
+        """Runs the tasks that are due; returns how long to wait after that."""
         try:
             upkeep = await self._engine.maintenance.extension_tasks(self._tasks)
             until = self._clock.monotonic() + upkeep.pause
             for task in upkeep.due:
                 await self._engine.maintenance.run_extension_task(task)
-                if self._clock.monotonic() >= until:  # that this process lives must be said in between
+                if self._clock.monotonic() >= until:  # check again which tasks are due
                     break
             self._failing.succeeded()
             return SOON_SECONDS if upkeep.due or upkeep.unknown else upkeep.pause
@@ -179,18 +150,18 @@ class ExtensionMaintainer:
 
 
 class WorkerEventRecorder:
-    """Only in servers: nobody else can be watched, and whoever watches wants to hear of a worker within a second."""
+    """Records that workers came and went, for the event streams of servers: only servers run it."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
         self._engine, self._clock, self._ids = engine, clock, ids
-        self._noting = LoopFailures("note what workers do", log, often=True)
+        self._failing = LoopFailures("record worker events", log, often=True)
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
                 await self._engine.maintenance.record_worker_events()
-                self._noting.succeeded()
+                self._failing.succeeded()
             except Exception as error:
-                self._noting.failed(error)
-            await self._clock.sleep(WORKER_LOG_SECONDS * (0.75 + 0.5 * self._ids.jitter()))
+                self._failing.failed(error)
+            await self._clock.sleep(WORKER_EVENTS_SECONDS * (0.75 + 0.5 * self._ids.jitter()))

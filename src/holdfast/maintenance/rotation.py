@@ -1,4 +1,4 @@
-"""What every process may do and one is enough for: the processes that live take turns at it."""
+"""Spreads periodic work over all live processes: each may do it, one at a time is enough."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.model.reports import Fleet
 
-FEW = 4  # so many do it each for itself: whoever is left then has not a moment to wait
-WAIT_MAX_SECONDS = 300.0  # whatever was heard of the others
-SPREAD = 0.5  # of the interval: a few that were started together do not go on in step
+FEW = 4  # up to so many processes each work on their own interval: none has to wait for the others
+WAIT_MAX_SECONDS = 300.0  # whatever the size of the fleet
+SPREAD = 0.5  # of the interval: processes that were started together drift apart
 
 
 class Rotation:
-    """Nobody is elected and nobody asked: each knows how many live, and its place among them, from its last beat.
+    """There is no leader election: each process knows from its last heartbeat how many are alive, and its own position.
 
-    Who is wrong about that, or about the time, does it at another moment than the others think, and no less often.
+    A process that is wrong about that, or about the time, works at another moment, and not less often.
     """
 
     def __init__(self, clock: Clock, ids: Ids) -> None:
@@ -29,9 +29,10 @@ class Rotation:
         return self.fleet.live > FEW
 
     async def wait(self, every: float, *, together: float) -> None:
-        """Until it is our turn. A few do it each about `every` so often; of many, one of them every `together`.
+        """Until it is this process's turn. Few processes each work about `every` seconds; of many, one works every
+        `together` seconds.
 
-        Thought over again about every `every`: when most of the others are gone, their turns are ours.
+        Recalculated about every `every` seconds: when most processes are gone, the others take their turns.
         """
         fleet, waited = self.fleet, 0.0
         pause = self._pause(every, together)
@@ -41,16 +42,16 @@ class Rotation:
             waited += step
             if self.fleet != fleet:
                 fleet = self.fleet
-                pause = min(waited + self._pause(every, together), self._most(every, together))
+                pause = min(waited + self._pause(every, together), self._longest(every, together))
 
     def _pause(self, every: float, together: float) -> float:
         if not self.many:
             return every * (1 + SPREAD * (self._ids.jitter() - 0.5))
         round_ = together * self.fleet.live
         left = (together * self.fleet.place - self._clock.now().timestamp()) % round_
-        if left < together / 2:  # that is the turn we have just had
+        if left < together / 2:  # the turn that has just been taken
             left += round_
         return min(left, WAIT_MAX_SECONDS)
 
-    def _most(self, every: float, together: float) -> float:
+    def _longest(self, every: float, together: float) -> float:
         return min(together * self.fleet.live, WAIT_MAX_SECONDS) if self.many else every

@@ -1,4 +1,4 @@
-"""`App`: define jobs as functions, enqueue them from async or sync code, and let workers find their handlers."""
+"""`App`: defines jobs as functions, enqueues them from async or sync code, and gives workers their handlers."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
 
 class App(Definitions):
-    """Settings decide the database; a SQLite file when nothing is set.
+    """The settings name the database; a SQLite file when nothing is set.
 
-    `name` tells it from other apps on the same database; by default it is the module that makes it.
+    `name` identifies it among other apps on the same database; by default it is the module that creates it.
     `lifespan` is an async context manager around each worker process: what it yields is `ctx.state` in every handler.
     """
 
@@ -78,20 +78,22 @@ class App(Definitions):
         self._middleware = list(middleware)
         self._on_error = on_error
         self.clock, self.ids = clock or Clock(), ids or Ids()
-        self.loaded_as: str | None = None  # the reference that a command was given, or "" if it names the database
+        self.loaded_as: str | None = (
+            None  # the reference in the command line, or "" if the command line names the database
+        )
         self.extensions: dict[str, Extension] = {}
-        self._opened = EnginesByLoop(self._open)
+        self._engines = EnginesByLoop(self._open)
         self.handler_database = HandlerDatabase(self)
 
     def include(self, extension: Extension) -> None:
-        """From now on the extension is a part of this app: its job types, tables, hooks and all else that it brings."""
+        """Add the job types, tables, hooks, routes, settings and metrics of an extension to this app."""
         if not isinstance(extension, Extension):
             raise Invalid(f"an app includes extensions, got {kind_of(extension)}", code="invalid_extension")
         if extension.name in self.extensions:
             raise Invalid(f"app {self.name!r} has an extension {extension.name!r} already", code="extension_conflict")
         others = list(self.extensions.values())
-        self._refuse_same_types(extension)
-        self._refuse_same_lifecycles(extension)
+        self._check_job_types(extension)
+        self._check_lifecycles(extension)
         if extension.section is not None:
             refuse_same_variables(extension.section, self.sections)
         extension.add_hooks(Hooks(), {*self.handlers, *extension.handlers})
@@ -104,7 +106,7 @@ class App(Definitions):
         self.handlers |= extension.handlers
         self.extensions[extension.name] = extension
 
-    def _refuse_same_types(self, extension: Extension) -> None:
+    def _check_job_types(self, extension: Extension) -> None:
         for name in sorted(extension.handlers.keys() & self.handlers.keys()):
             raise Invalid(
                 f"{extension.described} and {self.definer(name)} both define job type {name!r}",
@@ -112,7 +114,7 @@ class App(Definitions):
                 name=name,
             )
 
-    def _refuse_same_lifecycles(self, extension: Extension) -> None:
+    def _check_lifecycles(self, extension: Extension) -> None:
         known = {machine.name: machine for machine in self.lifecycles}
         for machine in extension.own_lifecycles:
             if known.get(machine.name, machine) is machine:
@@ -129,7 +131,7 @@ class App(Definitions):
 
     @property
     def sections(self) -> list[SettingsSection]:
-        """The settings of its extensions."""
+        """The settings that its extensions declare."""
         return [
             replace(each.section, by_app=each.given_settings is not None)
             for each in self.extensions.values()
@@ -137,7 +139,7 @@ class App(Definitions):
         ]
 
     def check_settings(self) -> None:
-        """Those of its extensions: better when the app is opened than when a job first needs them."""
+        """Fail when the app is opened, not when a job first reads the settings of an extension."""
         for extension in self.extensions.values():
             if extension.section is not None:
                 _ = extension.settings
@@ -161,14 +163,14 @@ class App(Definitions):
             lifecycles=self.lifecycles,
             clock=self.clock,
             ids=self.ids,
-            app=self._named_by or "",
+            app=self._database_reference or "",
             extensions=self.extensions.values(),
             hooks=self.hooks(),
         )
 
     @property
-    def _named_by(self) -> str | None:
-        """How a command finds this app, where the app itself names the database; see `cli/app_option.py`."""
+    def _database_reference(self) -> str | None:
+        """The reference of this app, where the app itself names the database; see `cli/app_option.py`."""
         return self.loaded_as if self.loaded_as is not None else self.reference
 
     @property
@@ -191,20 +193,20 @@ class App(Definitions):
         self._settings = settings
 
     def configure(self, settings: dict[str, Any]) -> None:
-        """As somebody else was told: a child process works with the settings of its worker."""
+        """Use these settings: a child process gets those of its worker."""
         self._settings = msgspec.convert(settings, Settings)
 
     @contextmanager
     def override(self, database_url: str, clock: Clock, ids: Ids) -> Iterator[None]:
-        """For a while, as in a test, it works on another database and lives in another time."""
-        before = self._settings, self.clock, self.ids, self._opened
+        """Temporarily use another database, clock and ids, as tests do."""
+        before = self._settings, self.clock, self.ids, self._engines
         self._settings = msgspec.structs.replace(self.settings, database_url=database_url)
-        self.clock, self.ids, self._opened = clock, ids, EnginesByLoop(self._open)
+        self.clock, self.ids, self._engines = clock, ids, EnginesByLoop(self._open)
         try:
             yield
         finally:
-            self._opened.let_go()
-            self._settings, self.clock, self.ids, self._opened = before
+            self._engines.discard()
+            self._settings, self.clock, self.ids, self._engines = before
 
     # -- defining ---------------------------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ class App(Definitions):
         return layer
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
-        """`@app.on_error`: told of every error that leaves a handler."""
+        """`@app.on_error`: called with every error that a handler raises."""
         self._on_error = hook
         return hook
 
@@ -250,26 +252,26 @@ class App(Definitions):
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None and new.idempotency_key is None:
-            return (await self.traced([new], self._create_among_others))[0]
+            return (await self.traced([new], self._create_one))[0]
         return (await self.create_all([new], connection=connection))[0]
 
     async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
-            return await self.traced(new, self._create_together)
-        opened = await self._beside()
+            return await self.traced(new, self._create_many)
+        opened = await self._without_writing()
         try:
-            return await self._create_inside(opened, new, connection)
-        except OtherDatabase:  # unless the app's own has been replaced by this one, and it has not noticed yet
+            return await self._create_in_transaction(opened, new, connection)
+        except OtherDatabase:  # the app's database may have been replaced by this one
             await opened.engine.store.identify()
-        return await self._create_inside(opened, new, connection)
+        return await self._create_in_transaction(opened, new, connection)
 
-    async def _create_among_others(self, new: list[NewJob]) -> list[Created]:
+    async def _create_one(self, new: list[NewJob]) -> list[Created]:
         _check_outside(new[0])
-        return [await (await self._here()).creates.put(new[0])]
+        return [await (await self._declared()).creates.put(new[0])]
 
-    async def _create_together(self, new: list[NewJob]) -> list[Created]:
+    async def _create_many(self, new: list[NewJob]) -> list[Created]:
         _check_outside(new[0] if new else None)
-        return await (await self._here()).engine.create_many(new)
+        return await (await self._declared()).engine.create_many(new)
 
     def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
         if connection is None:
@@ -280,14 +282,14 @@ class App(Definitions):
         if connection is None:
             return self.run_sync(lambda: self.create_all(new))
         require_sync(connection)
-        opened = self.run_sync(self._beside)
+        opened = self.run_sync(self._without_writing)
         try:
-            return finish(self._create_inside(opened, new, connection))  # in the thread that the connection belongs to
+            return finish(self._create_in_transaction(opened, new, connection))  # in the thread of the connection
         except OtherDatabase:
             self.run_sync(opened.engine.store.identify)
-        return finish(self._create_inside(opened, new, connection))
+        return finish(self._create_in_transaction(opened, new, connection))
 
-    async def _create_inside(self, opened: OpenEngine, new: list[NewJob], connection: Any) -> list[Created]:
+    async def _create_in_transaction(self, opened: OpenEngine, new: list[NewJob], connection: Any) -> list[Created]:
         connection = await driver_connection(connection)
         if missing := self._undeclared(opened):
             await opened.engine.job_types.declare(*missing, app=self.name, connection=connection)
@@ -303,46 +305,46 @@ class App(Definitions):
         return await traces().enqueued(new, create, queue=queue)
 
     async def wake(self, job_id: str) -> bool:
-        """A job that is snoozed, delayed or waits for its retry can be claimed at once, as when a provider's webhook
-        says that what it waits for is there. False: it runs, and if it is snoozed after all it will not wait."""
+        """Make a job that is snoozed, delayed or waiting for its retry claimable at once, as when a provider's webhook
+        reports a result. False: it is running; if it is snoozed then, it will not wait."""
         return await (await self.engine(declared=False)).wake(job_id)
 
     def wake_sync(self, job_id: str) -> bool:
         return self.run_sync(lambda: self.wake(job_id))
 
     def job_handle(self, job_id: str) -> JobHandle[Any]:
-        """A handle on a job known by its id, from whoever enqueued it."""
+        """A handle on a job by its id."""
         return JobHandle(self, job_id)
 
     async def engine(self, *, declared: bool = True) -> Engine:
-        """The engine of the running event loop, with this app's job types declared, unless that does not matter."""
-        return (await (self._here() if declared else self._opened.here())).engine
+        """The engine of the running event loop; with this app's job types declared, unless `declared` is false."""
+        return (await (self._declared() if declared else self._engines.get())).engine
 
     async def dispatch(self) -> Dispatch | None:
-        """How hints leave and reach this process; None where no broker carries them."""
-        return (await self._opened.here()).dispatch
+        """The broker connection that carries hints; None without a broker."""
+        return (await self._engines.get()).dispatch
 
-    async def _here(self) -> OpenEngine:
-        opened = await self._opened.here()
+    async def _declared(self) -> OpenEngine:
+        opened = await self._engines.get()
         if missing := self._undeclared(opened):
             await opened.engine.job_types.declare(*missing, app=self.name)
             opened.declared.update(declared.name for declared in missing)
         return opened
 
-    async def _beside(self) -> OpenEngine:
-        """The same beside a transaction of the caller's own, which may hold SQLite's only lock: nothing is written."""
-        opened = await self._opened.here()
-        return opened if isinstance(opened.engine.store, SqliteStore) else await self._here()
+    async def _without_writing(self) -> OpenEngine:
+        """For use beside a transaction of the caller, which may hold SQLite's only lock: declares nothing there."""
+        opened = await self._engines.get()
+        return opened if isinstance(opened.engine.store, SqliteStore) else await self._declared()
 
     def _undeclared(self, opened: OpenEngine) -> list[JobType]:
         return [self.handlers[name].job_type for name in sorted(self.handlers.keys() - opened.declared)]
 
     async def close(self) -> None:
-        """Close what this event loop has opened."""
-        await self._opened.close()
+        """Close the connections of this event loop."""
+        await self._engines.close()
 
     async def __aenter__(self) -> App:
-        await self._here()
+        await self._declared()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -351,12 +353,12 @@ class App(Definitions):
     # -- from sync code ---------------------------------------------------------------------------------------
 
     def run_sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Run async work from sync code: on an event loop in a thread of its own, started when first needed."""
-        return self._opened.run_sync(work)
+        """Run async work from sync code, on an event loop in its own thread, started when first needed."""
+        return self._engines.run_sync(work)
 
     def close_sync(self) -> None:
-        """Close what sync code has opened."""
-        self._opened.close_sync()
+        """Close the connections that sync code has opened."""
+        self._engines.close_sync()
 
 
 def _check_outside(new: NewJob | None) -> None:
@@ -368,7 +370,7 @@ def _check_outside(new: NewJob | None) -> None:
 
 
 def _module_name(scope: dict[str, Any]) -> str:
-    """The same for `python tasks.py` and for `--app tasks:app`."""
+    """The name is the same for `python tasks.py` and for `--app tasks:app`."""
     name = str(scope.get("__name__", ""))
     if name != "__main__":
         return name

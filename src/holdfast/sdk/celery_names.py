@@ -1,4 +1,4 @@
-"""Names of Celery that are not there: the error says how it is written with Holdfast."""
+"""Names from Celery's API: using one raises an error that says what to write instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INSTEAD = {
 
 
 class _Missing:
-    """Where the name would be: asking for it raises, and setting it on an object works as ever."""
+    """Reading the name raises; setting it on an object works as usual."""
 
     def __init__(self, name: str, instead: str) -> None:
         self._name, self._instead = name, instead
@@ -42,7 +42,7 @@ class _Missing:
 
 
 class CeleryNames:
-    """For a class whose name is in the table. Type checkers go on refusing what is not there."""
+    """Base of the classes in the table. Type checkers still report the missing names."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -1,4 +1,4 @@
-"""What an app has opened: connections belong to an event loop and to a process, so each loop has its own."""
+"""The database connections of an app: each event loop and each forked process has its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weakref import WeakSet
 
 from holdfast.assembly.engine import OpenEngine
 
-LAST_WORDS_SECONDS = 2.0  # a hint is not worth more at the end of a process
+FLUSH_SECONDS = 2.0  # for pending hints, when the process exits
 
 T = TypeVar("T")
 
 
 class EnginesByLoop:
-    """`open_one` opens what one event loop needs. Several threads may ask at once, each from a loop of its own."""
+    """`open_one` opens the engine of one event loop. Several threads may call it, each from its own loop."""
 
     def __init__(self, open_one: Callable[[], Coroutine[Any, Any, OpenEngine]]) -> None:
         self._open_one = open_one
@@ -29,37 +29,37 @@ class EnginesByLoop:
 
     def _start(self) -> None:
         self._by_loop: dict[asyncio.AbstractEventLoop, asyncio.Task[OpenEngine]] = {}
-        self._beside: _SyncLoop | None = None
-        self._starting = threading.Lock()
+        self._sync_loop: _SyncLoop | None = None
+        self._lock = threading.Lock()
 
-    def start_anew(self) -> None:
-        """In a forked child. What the parent opened is kept, unused: to close it here would do harm there."""
-        self._inherited = (self._inherited, self._by_loop, self._beside)
+    def after_fork(self) -> None:
+        """In the child. What the parent opened is kept, unused: closing it get would break it in the parent."""
+        self._inherited = (self._inherited, self._by_loop, self._sync_loop)
         self._start()
 
-    async def here(self) -> OpenEngine:
+    async def get(self) -> OpenEngine:
         loop = asyncio.get_running_loop()
         opening = self._by_loop.get(loop)
         if opening is not None and opening.done():
             if not opening.cancelled() and opening.exception() is None:
                 return opening.result()
-            opening = None  # it failed: try again
+            opening = None  # it failed: retry
         if opening is None:
             opening = self._by_loop[loop] = loop.create_task(self._open())
         return await asyncio.shield(opening)
 
     async def _open(self) -> OpenEngine:
-        await self._let_go([loop for loop in list(self._by_loop) if loop.is_closed()])
+        await self._discard([loop for loop in list(self._by_loop) if loop.is_closed()])
         return await self._open_one()
 
-    async def _let_go(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
+    async def _discard(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
         for loop in loops:
             if (left := self._by_loop.pop(loop, None)) is not None:
                 with contextlib.suppress(Exception, asyncio.CancelledError):
-                    await left.result().let_go()
+                    await left.result().discard()
 
     async def close(self) -> None:
-        """What the running event loop has opened."""
+        """Close the engine of the running event loop."""
         opening = self._by_loop.pop(asyncio.get_running_loop(), None)
         if opening is not None:
             with contextlib.suppress(Exception):
@@ -68,41 +68,41 @@ class EnginesByLoop:
     # -- from sync code ---------------------------------------------------------------------------------------
 
     def run_sync(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run async work on an event loop in a thread of its own, started when first needed."""
-        with self._starting:
-            beside = self._beside = self._beside or _SyncLoop()
-        return beside.run(work)
+        """Run async work on an event loop in its own thread, started when first needed."""
+        with self._lock:
+            sync_loop = self._sync_loop = self._sync_loop or _SyncLoop()
+        return sync_loop.run(work)
 
     def close_sync(self) -> None:
-        with self._starting:
-            beside, self._beside = self._beside, None
-        if beside is not None:
-            beside.run(self.close)
-            beside.stop()
+        with self._lock:
+            sync_loop, self._sync_loop = self._sync_loop, None
+        if sync_loop is not None:
+            sync_loop.run(self.close)
+            sync_loop.stop()
 
-    def tell(self) -> None:
-        """The process ends, and nobody has closed us: what was created is told to those who wait for it."""
-        if self._beside is not None:
+    def flush(self) -> None:
+        """The process exits without `close`: send the pending hints."""
+        if self._sync_loop is not None:
             with contextlib.suppress(Exception):
-                self._beside.run(self._tell_here, LAST_WORDS_SECONDS)
+                self._sync_loop.run(self._flush_here, FLUSH_SECONDS)
 
-    async def _tell_here(self) -> None:
+    async def _flush_here(self) -> None:
         if (opening := self._by_loop.get(asyncio.get_running_loop())) is not None and opening.done():
-            await opening.result().tell()
+            await opening.result().send_hints()
 
-    def let_go(self) -> None:
-        """Of everything, also what other event loops have opened, whether they still run or not."""
-        others = [loop for loop in self._by_loop if self._beside is None or loop is not self._beside.loop]
+    def discard(self) -> None:
+        """Close everything, also what other event loops have opened, whether they still run or not."""
+        others = [loop for loop in self._by_loop if self._sync_loop is None or loop is not self._sync_loop.loop]
         for loop in others:
             opening = self._by_loop[loop]
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 opening.result().abandon()
-        self.run_sync(lambda: self._let_go(others))
+        self.run_sync(lambda: self._discard(others))
         self.close_sync()
 
 
 class _SyncLoop:
-    """An event loop beside sync code."""
+    """An event loop sync_loop sync code."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -121,15 +121,15 @@ class _SyncLoop:
 _all: WeakSet[EnginesByLoop] = WeakSet()
 
 
-def _start_all_anew() -> None:
+def _after_fork() -> None:
     for opened in _all:
-        opened.start_anew()
+        opened.after_fork()
 
 
-def _tell_all() -> None:
+def _flush_all() -> None:
     for opened in list(_all):
-        opened.tell()
+        opened.flush()
 
 
-os.register_at_fork(after_in_child=_start_all_anew)
-atexit.register(_tell_all)
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_flush_all)

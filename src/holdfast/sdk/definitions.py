@@ -1,4 +1,4 @@
-"""Job types as functions: what `@app.job` and `@extension.job` make."""
+"""Job types as functions: `@app.job` and `@extension.job`, and the definitions that they return."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class JobCreator(EngineProvider, Protocol):
-    """The app, as far as a definition needs it."""
+    """The part of an app that a definition needs."""
 
     async def create(self, new: NewJob, *, connection: Any = None) -> Created: ...
 
@@ -49,7 +49,7 @@ class JobCreator(EngineProvider, Protocol):
 
 
 class Definition(CeleryNames, Generic[P, R]):
-    """A job type and its function. It stays callable as the function it is; `enqueue` has the same signature."""
+    """A job type and its function. It can still be called as the function; `enqueue` has the same signature."""
 
     def __init__(self, owner: Definitions, handler: Handler, options: Options) -> None:
         self._owner, self.handler, self._options = owner, handler, options
@@ -67,36 +67,36 @@ class Definition(CeleryNames, Generic[P, R]):
         return self.handler.function(*args, **kwargs)
 
     def options(self, **options: Unpack[JobOptions]) -> Definition[P, R]:
-        """The same job type, to be enqueued with these options."""
+        """The same job type, enqueued with these options."""
         return Definition(self._owner, self.handler, self._options.but(**options))
 
     def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would create."""
-        return self._new(args, kwargs, "new_job")
+        return self._new_job(args, kwargs, "new_job")
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._new(args, kwargs, "enqueue")
+        new = self._new_job(args, kwargs, "enqueue")
         return self._handle(await self._app.create(new, connection=self._options.connection))
 
     async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        """One job for each mapping of arguments; all or none. A key would make them one job, so there is none."""
-        new = self._new_for_each(calls, "enqueue_many")
+        """One job for each mapping of arguments, all or none; not with an idempotency key, which names one job."""
+        new = self._new_jobs(calls, "enqueue_many")
         return [self._handle(made) for made in await self._app.create_all(new, connection=self._options.connection)]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        new = self._new(args, kwargs, "enqueue_sync")
+        new = self._new_job(args, kwargs, "enqueue_sync")
         return self._handle(self._app.create_sync(new, connection=self._options.connection))
 
     def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        new = self._new_for_each(calls, "enqueue_many_sync")
+        new = self._new_jobs(calls, "enqueue_many_sync")
         return [self._handle(made) for made in self._app.create_all_sync(new, connection=self._options.connection)]
 
-    def _new(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
-        self._refuse_options(kwargs, called)
+    def _new_job(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
+        self._check_arguments(kwargs, called)
         return self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
 
-    def _refuse_options(self, kwargs: dict[str, Any], called: str) -> None:
-        """An argument that the handler does not have: an option in the wrong place, or a typo."""
+    def _check_arguments(self, kwargs: dict[str, Any], called: str) -> None:
+        """Reject an argument that the handler does not have: an option in the wrong place, or a typo."""
         signature = self.handler.signature
         unknown = () if signature.open else kwargs.keys() - signature.names
         for name in (name for name in unknown if isinstance(name, str)):
@@ -108,14 +108,14 @@ class Definition(CeleryNames, Generic[P, R]):
                 help_ = help_ or f" it has {', '.join(signature.names) or 'none'}"
             raise Invalid(f"{self.name} has no parameter {name!r};{help_}", code="invalid_payload")
 
-    def _new_for_each(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
+    def _new_jobs(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
         if self._options.idempotency_key is not None:
             raise InvalidField("an idempotency key names one job, not many", field="idempotency_key")
         new = []
         for place, call in enumerate(calls):
             try:
-                new.append(self._new((), _arguments(call), called))
-            except Invalid as error:  # in thousands of calls, say which one
+                new.append(self._new_job((), _arguments(call), called))
+            except Invalid as error:  # name the one among thousands of calls
                 raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
         return new
 
@@ -124,7 +124,7 @@ class Definition(CeleryNames, Generic[P, R]):
 
 
 class JobDecorator(Protocol):
-    """What `@app.job(...)` returns. A context is the worker's to give, so `enqueue` does not ask for it."""
+    """What `@app.job(...)` returns. The worker passes the context, so `enqueue` does not take it."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
@@ -143,12 +143,12 @@ class JobDecorator(Protocol):
 
 
 class Definitions(CeleryNames, ABC):
-    """What holds job types: an app or an extension."""
+    """The base of what defines job types: an app or an extension."""
 
     handlers: dict[str, Handler]
     lifecycles: Lifecycles
     metrics: Metrics = NO_METRICS
-    extension: str = ""  # the name of the extension that this is, if it is one
+    extension: str = ""  # its name, where this is an extension
 
     @property
     @abstractmethod
@@ -161,11 +161,11 @@ class Definitions(CeleryNames, ABC):
         """For messages: `app 'shop'`, `extension 'notes'`."""
 
     def definer(self, job_type: str) -> str:
-        """For messages: what defines this one of its job types."""
+        """For messages: the app or extension that defines this job type."""
         return self.described
 
     def refuse_late(self, what: str) -> None:
-        """Raises where nothing more may be declared."""
+        """Raises if it is too late to declare this."""
 
     def job(
         self,
@@ -187,11 +187,11 @@ class Definitions(CeleryNames, ABC):
 
         `errors` says how errors are treated, by class or by code: `{ValueError: "permanent", "E_BUSY": "throttled"}`.
         `isolation="process"` runs it in a child process, which `memory_mb` and `cpu_seconds` can limit.
-        Any other knob of the policy may be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
+        Any other field of the policy can be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
         """
         if callable(name):
-            raise Invalid("write `@app.job()`: the decorator wants its parentheses", code="invalid_handler")
-        refuse_unknown(policy, [*_OWN_WORDS, *Policy.__struct_fields__])
+            raise Invalid("write `@app.job()`: the decorator needs parentheses", code="invalid_handler")
+        refuse_unknown(policy, [*_OPTIONS, *Policy.__struct_fields__])
 
         def define(function: Callable[..., Any]) -> Definition[Any, Any]:
             if not inspect.isroutine(function):
@@ -209,7 +209,7 @@ class Definitions(CeleryNames, ABC):
                 prefers=names(prefers),
             )
             declared.check()
-            self.lifecycles[lifecycle].policy.over(knobs)  # an unknown knob is an error where it was written
+            self.lifecycles[lifecycle].policy.over(knobs)  # fails here if a field is unknown
             where = _isolation(isolation, function, job_type)
             _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
             handler = Handler(
@@ -232,8 +232,8 @@ class Definitions(CeleryNames, ABC):
         return define
 
 
-# What `@app.job` takes beside the knobs of the policy.
-_OWN_WORDS = [
+# What `@app.job` takes beside the fields of the policy.
+_OPTIONS = [
     name for name, word in inspect.signature(Definitions.job).parameters.items() if word.kind is word.KEYWORD_ONLY
 ]
 

@@ -1,4 +1,4 @@
-"""A job that was handed in: ask after it, wait for it, watch it, cancel it."""
+"""`JobHandle`: reads an enqueued job, waits for its result, follows its events, and cancels it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.sdk.celery_names import CeleryNames
 
 R = TypeVar("R")
 _T = TypeVar("_T")
-LOOK_FIRST_SECONDS, LOOK_SECONDS = 0.005, 0.5
+POLL_FIRST_SECONDS, POLL_SECONDS = 0.005, 0.5
 
 
 def failure_of(job: Job) -> JobFailed:
@@ -24,12 +24,12 @@ def failure_of(job: Job) -> JobFailed:
 
 
 def _without_error(job: Job) -> dict[str, Any]:
-    """Whoever cancels a job gives a reason in words of their own; any other reason is a code."""
+    """The reason of a canceled job is free text; any other reason is a code."""
     return {"message": job.reason} if job.state is State.CANCELED else {"code": job.reason}
 
 
 class EngineProvider(Protocol):
-    """Where a handle asks: the app it came from."""
+    """The part of an app that a handle needs."""
 
     clock: Clock
 
@@ -40,19 +40,19 @@ class EngineProvider(Protocol):
 
 class JobHandle(CeleryNames, Generic[R]):
     def __init__(
-        self, home: EngineProvider, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
+        self, app: EngineProvider, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
     ) -> None:
-        self._home = home
+        self._app = app
         self._read = read
         self.id = job_id
-        self.existed = existed  # an equal request with the same key had made it already
+        self.existed = existed  # an earlier request with the same idempotency key created it
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id})"
 
     async def _engine(self) -> Engine:
-        """Nothing is written to get it: a transaction of whoever asks may hold SQLite's only lock."""
-        return await self._home.engine(declared=False)
+        """Writes nothing: a transaction of the caller may hold SQLite's only lock."""
+        return await self._app.engine(declared=False)
 
     async def get(self) -> Job:
         return await (await self._engine()).reads.get(self.id)
@@ -62,56 +62,56 @@ class JobHandle(CeleryNames, Generic[R]):
         return (await self.get()).status
 
     async def result(self, timeout: float | None = None) -> R:
-        """What the handler returned, as soon as it has; `JobFailed` if it ended otherwise, `TimeoutError` in time."""
-        clock, pause = self._home.clock, LOOK_FIRST_SECONDS
+        """Waits for the result. `JobFailed` if the job ended otherwise, `TimeoutError` after `timeout` seconds."""
+        clock, pause = self._app.clock, POLL_FIRST_SECONDS
         until = None if timeout is None else clock.monotonic() + timeout
         while not (job := await self.get()).final:
             left = pause if until is None else min(pause, until - clock.monotonic())
             if left <= 0:
                 raise TimeoutError(f"job {self.id} is still {job.status} after {timeout:g} s")
             await clock.sleep(left)
-            pause = min(LOOK_SECONDS, pause * 1.5)
+            pause = min(POLL_SECONDS, pause * 1.5)
         if job.state is not State.SUCCEEDED:
             raise failure_of(job)
         return job.result if self._read is None else self._read(job.result)
 
     async def cancel(self, reason: str = "canceled") -> bool:
-        """True if it is canceled already, False if its worker was asked to stop it."""
+        """True if it is canceled, False if its worker was asked to stop it."""
         answer = await (await self._engine()).cancel(self.id, reason=reason)
         return answer.state is State.CANCELED
 
     async def events(self) -> AsyncIterator[Event]:
-        """Its history from the first event on, and what happens from now on, until it ends."""
-        clock, seen, pause = self._home.clock, 0, LOOK_FIRST_SECONDS
+        """Its events from the first one on, then new ones as they happen, until the job ends."""
+        clock, seen, pause = self._app.clock, 0, POLL_FIRST_SECONDS
         while True:
-            news = await (await self._engine()).reads.history(self.id, after=seen)
-            for event in news:
-                seen, pause = event.seq, LOOK_FIRST_SECONDS
+            events = await (await self._engine()).reads.history(self.id, after=seen)
+            for event in events:
+                seen, pause = event.seq, POLL_FIRST_SECONDS
                 yield event
                 if event.to_state is not None and State(event.to_state) in FINAL:
                     return
-            if not news:
-                await self.get()  # of a job that is gone, or never was, there will be none
+            if not events:
+                await self.get()  # raises if the job does not exist
                 await clock.sleep(pause)
-                pause = min(LOOK_SECONDS, pause * 1.5)
+                pause = min(POLL_SECONDS, pause * 1.5)
 
     def get_sync(self) -> Job:
-        return self._home.run_sync(self.get)
+        return self._app.run_sync(self.get)
 
     def status_sync(self) -> str:
-        return self._home.run_sync(self.status)
+        return self._app.run_sync(self.status)
 
     def result_sync(self, timeout: float | None = None) -> R:
-        return self._home.run_sync(lambda: self.result(timeout))
+        return self._app.run_sync(lambda: self.result(timeout))
 
     def cancel_sync(self, reason: str = "canceled") -> bool:
-        return self._home.run_sync(lambda: self.cancel(reason))
+        return self._app.run_sync(lambda: self.cancel(reason))
 
     def events_sync(self) -> Iterator[Event]:
         each = self.events()
 
-        async def following() -> Event | None:
+        async def next_event() -> Event | None:
             return await anext(each, None)
 
-        while (event := self._home.run_sync(following)) is not None:
+        while (event := self._app.run_sync(next_event)) is not None:
             yield event

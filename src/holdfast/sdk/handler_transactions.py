@@ -1,4 +1,4 @@
-"""Transactions of handlers: own writes, new jobs and the end of the job itself, in one commit that the lease guards."""
+"""`ctx.transaction()`: a handler's writes, new jobs and its job's completion in one commit, guarded by the lease."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class _App(JobCreator, Protocol):
 
 
 class HandlerDatabase:
-    """The database of an app, as its handlers reach it through their contexts."""
+    """The database of an app, for its handlers."""
 
     def __init__(self, app: _App) -> None:
         self._app = app
 
     @asynccontextmanager
     async def transaction(self, lease: Lease) -> AsyncIterator[HandlerTransaction]:
-        """`LeaseLost` if the job is not held under this lease, at the beginning or at the end.
+        """Raises `LeaseLost` if the lease is lost, at the beginning or at the end.
 
-        The job's row is locked only right before the commit: a transaction that takes long must not hold up the
-        heartbeat of its worker.
+        The job's row is locked only right before the commit: a long transaction must not block the heartbeat of its
+        worker.
         """
         engine = await self._app.engine()
         async with transaction(engine.store) as tx:
@@ -130,11 +130,11 @@ class HandlerTransaction:
 
     async def complete(self, result: Any = None) -> None:
         if self.completed is not None:
-            raise Invalid("this transaction completes the job already", code="already_completed")
+            raise Invalid("this transaction already completes the job", code="already_completed")
         self.completed = Recorded(self._app.handlers[self._lease.type].signature.result(result))
 
     async def end(self) -> None:
-        """The last statement before the commit: it completes the job, or makes sure of the lease."""
+        """The last statement before the commit: completes the job, or checks the lease."""
         job_id, token = self._lease.id, self._lease.token
         if self.completed is None:
             await self._engine.within(self._tx).hold(HeldLease(job_id, token))

@@ -1,4 +1,4 @@
-"""The platform's words about one job, apart from the parameters of its handler."""
+"""The options of one job, apart from the arguments of its handler: queue, delay, retries, key and so on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from holdfast.model import NewJob
 from holdfast.model.derived_key import with_derived_key
 
 Seconds = float | timedelta
-Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # a single string would be taken for its letters
+Names = (
+    list[str] | tuple[str, ...] | set[str] | frozenset[str]
+)  # not a single string, which would be split into letters
 Treated = Literal["transient", "throttled", "permanent"]
 
 
@@ -74,14 +76,14 @@ class JobOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """None means: as the job type says."""
+    """None: as the job type declares."""
 
     queue: str | None = None
     priority: int = 0
     delay: Seconds | None = None
     run_at: datetime | None = None
     idempotency_key: str | None = None
-    key_from: str | None = None  # a subject: its equal calls within two minutes are one job
+    key_from: str | None = None  # a subject: equal calls for it within two minutes are one job
     max_attempts: int | None = None
     timeout: Seconds | None = None
     tags: list[str] | None = None
@@ -90,12 +92,12 @@ class Options:
     prefers: list[str] | None = None
     tenant: str = "default"
     partition_key: str | None = None
-    subject: str | None = None  # what the job is about, in the app's own words: an id of a video, of an order
-    policy: Mapping[str, Any] | None = None  # any other knob of the policy, for this job only
+    subject: str | None = None  # what the job is about, as the app names it: an id of a video, of an order
+    policy: Mapping[str, Any] | None = None  # any other field of the policy, for this job only
     connection: Any = None
 
     def but(self, **words: Any) -> Options:
-        """These options, with some said otherwise."""
+        """A copy with some options replaced."""
         refuse_unknown(words, Options.__dataclass_fields__)
         several = {name: names(words[name]) for name in words.keys() & {"tags", "requires", "prefers"}}
         return replace(self, **words | several)
@@ -137,5 +139,5 @@ def seconds(span: Seconds) -> float:
 
 
 def names(given: Any) -> Any:
-    """A list. One name alone would become its letters: it is left as it is, and refused where names are checked."""
+    """A list. A single string is left as it is, and rejected where names are checked."""
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""The driver's own connection behind what a caller hands in: itself, or what SQLAlchemy or Django wraps around it."""
+"""Finds the driver's connection in what the caller passes: itself, or inside a SQLAlchemy or Django wrapper."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from holdfast.errors import Invalid
 from holdfast.model.names import kind_of
 
-_ASYNC = ("asyncpg", "aiosqlite")  # of these it cannot be seen: they wrap their coroutines
+_ASYNC = ("asyncpg", "aiosqlite")  # they wrap their coroutines: `iscoroutinefunction` does not recognize them
 
 
 async def driver_connection(given: Any) -> Any:
-    """Of a sync session or connection nothing is awaited, so that sync code can run this to its end by itself."""
+    """Awaits nothing for a sync session or connection, so that sync code can run it without an event loop."""
     if _is_djangos(given):
         if given.connection is None:
             given.ensure_connection()
@@ -23,12 +23,14 @@ async def driver_connection(given: Any) -> Any:
     is_async = hasattr(connection, "get_raw_connection")
     driver = (await connection.get_raw_connection() if is_async else connection.connection).driver_connection
     if not (connection.in_transaction() and _has_begun(driver)):
-        await _awaited(connection.exec_driver_sql("SELECT 1"))  # it begins with its own first statement, not with ours
+        await _awaited(
+            connection.exec_driver_sql("SELECT 1")
+        )  # the wrapper must begin the transaction, before our first statement
     return driver
 
 
 def _has_begun(driver: Any) -> bool:
-    """SQLAlchemy begins a transaction of asyncpg's no sooner than it must; the others know by themselves."""
+    """With asyncpg, SQLAlchemy begins a transaction only at the first statement."""
     return bool(driver.is_in_transaction()) if _library(type(driver)) == "asyncpg" else True
 
 
@@ -41,7 +43,7 @@ def require_sync(given: Any) -> None:
 
 
 def _is_sqlalchemys(given: Any) -> bool:
-    """Its own classes and those that apps derive from them; not its models and engines, which have no transaction."""
+    """Connections and sessions, subclasses included; not models and engines, which have no transaction."""
     ours = any(_library(base) == "sqlalchemy" for base in type(given).__mro__)
     return ours and (hasattr(given, "exec_driver_sql") or callable(getattr(given, "connection", None)))
 

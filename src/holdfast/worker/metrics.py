@@ -1,4 +1,4 @@
-"""What a worker counts for its metrics: as attempts begin, as their reports arrive, and the rest when somebody asks."""
+"""The counters of a worker: updated as attempts begin and as their reports are stored; the rest when they are read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.worker.runtime import Worker
     from holdfast.worker.source import Answers
 
-DEPTH_SECONDS = 2.0  # between two questions after the depth of the queues; they are counted more seldom than that
-PATIENCE_SECONDS = 0.5  # with a database that is asked for it; whoever reads gets the last one then
+DEPTH_SECONDS = 2.0  # between two queries for the queue depths
+QUERY_SECONDS = 0.5  # for such a query; then the last depths are shown
 
 Depths = Callable[[], Awaitable[Mapping[str, int]]]  # by type: how many jobs could run now
 
@@ -39,26 +39,26 @@ class WorkerCounters:
         lifecycles: Lifecycles | None = None,
         declarations: Declarations | None = None,
     ) -> None:
-        """`declarations`: of extensions, where this process tells them here."""
+        """`declarations`: the metrics of extensions, where this process exports them."""
         self.registry = WorkerMetrics(types)
         declared = [] if declarations is None else [*declarations.by_name.values()]
         self.registry.adopt(declared)
         self._families = [each.declared for each in declared]
-        fine = WorkerHistograms(self.registry, lifecycles or Lifecycles())
-        self._waits, self._runs = fine.waits.observe, fine.runs.observe
-        self.registry.before.append(self._look)
+        histograms = WorkerHistograms(self.registry, lifecycles or Lifecycles())
+        self._waits, self._runs = histograms.waits.observe, histograms.runs.observe
+        self.registry.before.append(self._refresh)
         self._types = types
         self._clock = clock or Clock()
         self._worker: Worker | None = None
         self._loops: Loops | None = None
         self._depths: Depths | None = None
-        self._asked = float("-inf")
-        self._asking: asyncio.Task[None] | None = None
+        self._queried_at = float("-inf")
+        self._query: asyncio.Task[None] | None = None
 
-    # -- what the worker tells: for every job, so each of these does very little ---------------------------------
+    # -- updated by the worker: for every job, so each of these does very little ------------------------------
 
     def begins(self, run: Execution) -> None:
-        """By the database's clock, and then by ours: the two are not compared."""
+        """Until the claim by the database's clock, then by ours: the two are not compared."""
         lease = run.lease
         assert run.begun_at is not None  # noqa: S101
         waited = (lease.claimed_at - lease.run_at).total_seconds() + run.begun_at - run.claimed_at
@@ -67,19 +67,19 @@ class WorkerCounters:
             self.registry.retries.add(1)
 
     def ended(self, group: Sequence[tuple[Execution, Outcome]], answers: Answers) -> None:
-        """The reports of these attempts were answered."""
+        """The reports of these attempts were stored or rejected."""
         runs = self._runs
         for (run, outcome), answer in zip(group, answers, strict=True):
             if isinstance(answer, HoldfastError):
                 self.refused()
                 self._lost(run)
-            elif run.seconds is not None:  # else it was given back before it began
-                runs(run.seconds, run.lease.type, _went(answer, outcome), run.lease.lifecycle)
+            elif run.seconds is not None:  # else it was released before it began
+                runs(run.seconds, run.lease.type, _final_state(answer, outcome), run.lease.lifecycle)
                 if isinstance(outcome, Failed):
                     self.registry.failures.add(1, outcome.code)
 
     def abandoned(self, group: Sequence[tuple[Execution, Outcome]]) -> None:
-        """Somebody else has these jobs."""
+        """The leases of these are lost."""
         for run, _ in group:
             self._lost(run)
 
@@ -91,31 +91,31 @@ class WorkerCounters:
         if run.seconds is not None:
             self._runs(run.seconds, run.lease.type, LOST, run.lease.lifecycle)
 
-    # -- what is known without being told ------------------------------------------------------------------------
+    # -- updated when they are read ---------------------------------------------------------------------------
 
     def of(self, worker: Worker, loops: Loops | None = None) -> None:
         self._worker, self._loops = worker, loops
 
-    def deep(self, depths: Depths) -> None:
-        """There is a database that can be asked how much waits."""
+    def show_depths(self, depths: Depths) -> None:
+        """Export the queue depths, which the database can be asked for."""
         self._depths = depths
         for name in self._types:
             self.registry.depth.show(name)
 
-    async def told(self) -> ProcessStatus:
-        """To whoever adds up several processes."""
-        await self._ask()
+    async def status(self) -> ProcessStatus:
+        """For the supervisor, which adds up its processes."""
+        await self._refresh_depths()
         assert self._worker is not None  # noqa: S101
-        standing = self._worker.table_header
-        figures = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
+        header = self._worker.table_header
+        metrics = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
         complaint = None if self._loops is None else self._loops.complaint()
-        return ProcessStatus(standing.polled, bool(standing.stopping), figures, self._families, complaint)
+        return ProcessStatus(header.polled, bool(header.stopping), metrics, self._families, complaint)
 
     async def text(self) -> bytes:
-        await self._ask()
+        await self._refresh_depths()
         return self.registry.text()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         if (worker := self._worker) is None:
             return
         running, registry = Counter(run.lease.type for run in worker.running()), self.registry
@@ -126,16 +126,16 @@ class WorkerCounters:
         registry.busy.set(worker.slots_used)
         registry.processes.set(1)
 
-    async def _ask(self) -> None:
-        """For a moment. A database that hangs must not make this worker invisible."""
+    async def _refresh_depths(self) -> None:
+        """Waits only briefly: metrics must be readable while the database hangs."""
         now = self._clock.monotonic()
         if self._depths is None:
             return
-        if self._asking is None and now - self._asked >= DEPTH_SECONDS:
-            self._asked = now
-            self._asking = asyncio.create_task(self._count(self._depths))
-        if self._asking is not None:
-            await asyncio.wait({self._asking}, timeout=PATIENCE_SECONDS)
+        if self._query is None and now - self._queried_at >= DEPTH_SECONDS:
+            self._queried_at = now
+            self._query = asyncio.create_task(self._count(self._depths))
+        if self._query is not None:
+            await asyncio.wait({self._query}, timeout=QUERY_SECONDS)
 
     async def _count(self, depths: Depths) -> None:
         try:
@@ -143,13 +143,13 @@ class WorkerCounters:
             for name in self._types:
                 self.registry.depth.set(found.get(name, 0), name)
         except HoldfastError:
-            pass  # it stays as it was
+            pass  # keep the last depths
         finally:
-            self._asking = None
+            self._query = None
 
 
-def _went(answer: Settled, outcome: Outcome) -> str:
-    """The state of the job. A server does not tell those apart in which it is not finished."""
+def _final_state(answer: Settled, outcome: Outcome) -> str:
+    """A server does not tell the states of an unfinished job apart."""
     if answer.state in FINAL:
         return answer.state
     return State.RETRYING if isinstance(outcome, Failed) else RELEASED

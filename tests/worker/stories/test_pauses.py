@@ -29,7 +29,7 @@ async def test_a_worker_stopped_past_its_lease_is_replaced_and_its_late_words_ar
         command.signal(signal.SIGCONT, command.pids())
         await eventually(lambda job=lingering: on.diary.notes("interrupted", job.id))
         assert [note["lost"] for note in on.diary.notes("interrupted", lingering.id)] == [True]
-        await eventually(lambda log=command, job=returned: f"job {job.id}: its end was refused" in log.log)
+        await eventually(lambda log=command, job=returned: f"job {job.id}: its outcome was rejected" in log.log)
         for job in (lingering, returned):
             done = await on.final(job)
             assert (done.state, done.result, done.lost) == (State.SUCCEEDED, 2, 1)

@@ -1,4 +1,4 @@
-"""Finding an app by its reference: `module:attribute`, or `path/to/file.py:attribute` where it is run as a script."""
+"""Imports an app by its reference: `module:attribute`, or `path/to/file.py:attribute` for a script."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from holdfast.errors import Invalid
 
-RUN_NAME = "__holdfast_main__"  # not __main__: the script must not start its worker again
+RUN_NAME = "__holdfast_main__"  # not __main__: the script must not start another worker
 
 
 def load(reference: str, path: list[str]) -> Any:
-    """Import with `path` before everything else."""
+    """Import it with `path` at the front of `sys.path`."""
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     where, _, attribute = reference.rpartition(":")
     if not where or not attribute:
@@ -34,7 +34,7 @@ def load(reference: str, path: list[str]) -> Any:
 
 
 def _script(file: str) -> ModuleType:
-    """It stays among the modules: classes with annotations as text are looked up there."""
+    """It stays in `sys.modules`, where annotations are resolved."""
     spec = importlib.util.spec_from_file_location(RUN_NAME, Path(file).absolute())
     if spec is None or spec.loader is None:
         raise Invalid(f"{file} is not a Python file", code="invalid_app")

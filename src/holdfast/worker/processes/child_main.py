@@ -1,4 +1,4 @@
-"""The child's side of `isolation="process"`: loads the app once, then runs one job after the other."""
+"""The program of a child process, for `isolation="process"`: loads the app, then runs one job after the other."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
     from holdfast.observe.extension_metrics import Declarations
     from holdfast.observe.traces import Traces
 
-REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # with what is around it, one message
-COUNTED_SECONDS = 5.0  # between two reports of metrics, while a handler says nothing
-TEXT_CHARS_MAX = 50_000  # of an error: cut here, not refused; the engine keeps less
+REPORT_BYTES_MAX = FROM_CHILD_BYTES_MAX - 1024  # fits into one message with its envelope
+METRICS_SECONDS = 5.0  # between two updates of metrics, while a handler reports nothing
+TEXT_CHARS_MAX = 50_000  # of an error: truncated here; the engine keeps less
 
 
 class ChildApp(Protocol):
-    """What a child needs of an app."""
+    """The part of an app that a child needs."""
 
     @property
     def handlers(self) -> Mapping[str, Handler]: ...
@@ -95,11 +95,11 @@ class ChildApp(Protocol):
 
 def main() -> None:
     fd, parent, reference = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    os.set_inheritable(fd, False)  # what the handler starts must not keep the line open
+    os.set_inheritable(fd, False)  # processes that the handler starts must not hold the socket open
     die_with_parent(fd, parent=parent)
     faulthandler.enable()
-    for stop in STOPS:  # those are for the worker, which decides what becomes of the job
-        signal.signal(stop, lambda *_: None)  # not SIG_IGN, which the handler's own processes would inherit
+    for stop in STOPS:  # the worker decides what happens to the job
+        signal.signal(stop, lambda *_: None)  # not SIG_IGN, which processes of the handler would inherit
     unblock_signals()
     asyncio.run(_serve(socket.socket(fileno=fd), reference))
 
@@ -122,7 +122,7 @@ async def _open(
             app.configure(settings)
         lifespan = app.lifespan_state()
         state = await lifespan.__aenter__()
-    except BaseException as error:  # also SystemExit: whatever an app does when it is imported
+    except BaseException as error:  # also SystemExit, which an app may raise when it is imported
         reason = "".join(traceback.format_exception_only(error)).strip()
         await worker.send(StartFailed(_text(reason), _text(traceback.format_exc()[-TRACEBACK_CHARS_MAX:])))
         return
@@ -141,9 +141,9 @@ class _JobRunner:
         self._database = database
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
         self._metrics = _Metrics(worker, app.declarations())
-        self._line, self._clock = _SocketBackend(worker, self._metrics), Clock()
+        self._backend, self._clock = _SocketBackend(worker, self._metrics), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
-        self._threads.submit(int).result()  # the thread is there before a limit of memory is
+        self._threads.submit(int).result()  # start the thread before memory is limited
         self._context: Context | None = None
         self._task: asyncio.Task[Outcome] | None = None
 
@@ -153,13 +153,13 @@ class _JobRunner:
         while (message := await self._worker.receive()) is not None:
             match message:
                 case RunJob(lease):
-                    self._context = Context(lease, self._line, self._state, self._database)
+                    self._context = Context(lease, self._backend, self._state, self._database)
                     self._task = asyncio.create_task(self._run(self._context))
                     reports = {asyncio.create_task(self._report(self._context, self._task))}
                 case SetFlag(word):
-                    self._tell(word)
+                    self._set_flag(word)
                 case CallResult():
-                    self._line.on_result(message)
+                    self._backend.on_result(message)
         await asyncio.gather(*reports)
 
     async def _run(self, context: Context) -> Outcome:
@@ -173,16 +173,16 @@ class _JobRunner:
 
     async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
         since = self._clock.monotonic()
-        while not (await asyncio.wait({task}, timeout=COUNTED_SECONDS))[0]:
-            self._metrics.tell()
+        while not (await asyncio.wait({task}, timeout=METRICS_SECONDS))[0]:
+            self._metrics.send()
         seconds = self._clock.monotonic() - since
         self._context = self._task = None
-        self._metrics.tell()
+        self._metrics.send()
         await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
 
-    def _tell(self, word: ContextFlag) -> None:
-        """A flag for every handler; async ones are interrupted too, unless the worker only warns."""
-        if self._context is None or self._task is None:  # it has ended meanwhile
+    def _set_flag(self, word: ContextFlag) -> None:
+        """Set the flag in the context; async handlers are interrupted too, except by a warning of the shutdown."""
+        if self._context is None or self._task is None:  # the job has ended meanwhile
             return
         setattr(self._context, word, True)
         handler = self._app.handlers.get(self._context.job_type)
@@ -191,58 +191,58 @@ class _JobRunner:
 
 
 class _Metrics:
-    """What handlers count, on its way to the worker."""
+    """Sends the metrics that handlers update to the worker."""
 
     def __init__(self, worker: Channel[Any], declarations: Declarations) -> None:
         self._worker, self._declarations = worker, declarations
 
-    def tell(self) -> None:
+    def send(self) -> None:
         for snapshot in self._declarations.take():
             self._worker.post(MetricsUpdate(msgspec.Raw(pack(snapshot))))
 
 
 class _SocketBackend:
-    """A context's way to the runtime, over the socket."""
+    """Implements `ContextBackend` over the socket to the worker."""
 
     def __init__(self, worker: Channel[Any], metrics: _Metrics) -> None:
         self._worker, self._metrics = worker, metrics
         self._numbers = itertools.count()
-        self._asked: dict[int, asyncio.Future[CallResult]] = {}
+        self._pending: dict[int, asyncio.Future[CallResult]] = {}
 
     async def progress(self, report: Progress) -> None:
-        await self._ask(Report(next(self._numbers), rss_bytes(), _packed_report(report)))
+        await self._request(Report(next(self._numbers), rss_bytes(), _packed_report(report)))
 
     async def parts(self, job_id: str) -> list[Part]:
-        return (await self._ask(GetParts(next(self._numbers), rss_bytes(), job_id))).parts
+        return (await self._request(GetParts(next(self._numbers), rss_bytes(), job_id))).parts
 
-    async def withdraw(self, asked: Withdrawal) -> Withdrawn:
-        answer = await self._ask(Withdraw(next(self._numbers), rss_bytes(), asked))
+    async def withdraw(self, pending: Withdrawal) -> Withdrawn:
+        answer = await self._request(Withdraw(next(self._numbers), rss_bytes(), pending))
         assert answer.withdrawn is not None  # noqa: S101
         return answer.withdrawn
 
     async def recorded(self, outcome: Recorded) -> None:
-        await self._ask(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
+        await self._request(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
 
-    async def _ask(self, request: Report | GetParts | Withdraw | Done) -> CallResult:
-        asked: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
-        self._asked[request.number] = asked
+    async def _request(self, request: Report | GetParts | Withdraw | Done) -> CallResult:
+        pending: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
+        self._pending[request.number] = pending
         try:
-            self._metrics.tell()
+            self._metrics.send()
             await self._worker.send(request)
-            answer = await asked
+            answer = await pending
         finally:
-            del self._asked[request.number]
+            del self._pending[request.number]
         if answer.refusal is not None:
             raise _error(answer.refusal)
         return answer
 
     def on_result(self, answer: CallResult) -> None:
-        if (asked := self._asked.get(answer.number)) is not None and not asked.done():
-            asked.set_result(answer)
+        if (pending := self._pending.get(answer.number)) is not None and not pending.done():
+            pending.set_result(answer)
 
 
 def _packed_report(report: Progress) -> msgspec.Raw:
-    """Checked here: on its way a NaN would become null and a date text, and nobody would ever know."""
+    """Validated here: JSON would silently turn NaN into null and a date into text."""
     told = {"percent": report.percent, "counters": report.counters, "checkpoint": report.checkpoint}
     for what, value in (*told.items(), *(("part", part.data) for part in report.parts)):
         encode(value, what, max_bytes=REPORT_BYTES_MAX)
@@ -274,7 +274,7 @@ def _packed_outcome(outcome: Outcome) -> msgspec.Raw:
 
 
 def _readable(outcome: Outcome) -> Outcome:
-    """An error message may hold anything, file names that are no text among it."""
+    """An error message may contain anything, such as file names that are not valid text."""
     match outcome:
         case Failed(message=message, context=context):
             return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))

@@ -1,4 +1,4 @@
-"""One child process, as the worker sees it: started, given a job, told things, killed, and asked how it died."""
+"""One child process, as its worker sees it: started, given a job, interrupted, killed, and its exit explained."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from holdfast.worker.processes.signal_mask import signals_blocked
 
 START_SECONDS = 60.0  # to import the app and enter its lifespan
 GOODBYE_SECONDS = 2.0  # to leave the lifespan
-LAST_WORDS_SECONDS = 1.0  # what a child said before it died is still read
+DRAIN_SECONDS = 1.0  # to read what a child sent before it died
 
 _T = TypeVar("_T")
 _OUTCOME: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
 class ChildExecution:
-    """One job in a child, for whoever wants to end it. Once it has ended by itself, all of this does nothing."""
+    """One job in a child process, for the worker to stop. Does nothing once the job has ended."""
 
     def __init__(self, child: ChildProcess) -> None:
         self.pid = child.pid
-        self.seconds: float | None = None  # for how long the handler ran, once it has ended by itself
+        self.seconds: float | None = None  # how long the handler ran, once it has returned
         self._child: ChildProcess | None = child
 
     def cancel(self) -> None:
@@ -72,7 +72,7 @@ class ChildExecution:
             self._child.kill()
 
     def over(self) -> None:
-        self._child = None  # it may be busy with another job already
+        self._child = None  # it may already run another job
 
     def _tell(self, word: ContextFlag) -> None:
         if self._child is not None:
@@ -97,7 +97,7 @@ class ChildProcess:
 
     @classmethod
     async def spawn(cls, reference: str, clock: Clock, metrics: Declarations) -> ChildProcess:
-        """A fresh interpreter, in a session of its own: what a handler starts there is killed with it."""
+        """A new interpreter in its own session: processes that a handler starts are killed with it."""
         try:
             ours, theirs = socket.socketpair()
             with theirs, contextlib.ExitStack() as undo:
@@ -112,28 +112,28 @@ class ChildProcess:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await self.channel.send(first)
-                said = await self._until_dead(self.channel.receive())
+                message = await self._until_exit(self.channel.receive())
         except TimeoutError:
             raise NotStarted(f"it was not ready within {START_SECONDS:g} s") from None
         except MalformedMessage as error:
             raise NotStarted(f"it sent {error}") from None
-        match said:
+        match message:
             case ChildReady(rss_bytes):
                 self._rss_bytes = rss_bytes
             case StartFailed(reason, traceback):
                 raise NotStarted(reason, {"traceback": traceback})
             case _:
-                raise NotStarted(f"it {_ending(await self._death())[0]}")
+                raise NotStarted(f"it {_ending(await self._exit_code())[0]}")
 
     async def run(
-        self, lease: Lease, handler: Handler, line: ContextBackend, on_started: Callable[[ChildExecution], None]
+        self, lease: Lease, handler: Handler, backend: ContextBackend, on_started: Callable[[ChildExecution], None]
     ) -> Outcome:
         execution = ChildExecution(self)
         self.busy, since = True, self._clock.monotonic()
         try:
             await self.channel.send(RunJob(lease))
             on_started(execution)
-            ended = await self._until_dead(self._converse(line))
+            ended = await self._until_exit(self._serve(backend))
         except MalformedMessage as error:
             return Failed("E_CRASHED", f"the child process sent {error}", {"rssBytes": self._rss_bytes})
         finally:
@@ -146,7 +146,7 @@ class ChildProcess:
         return _outcome(ended)
 
     def fit(self, jobs_max: int | None, rss_max_bytes: int | None) -> bool:
-        """For another job."""
+        """Whether it can run another job."""
         return (
             not self.busy
             and not self.exited.done()
@@ -169,12 +169,12 @@ class ChildProcess:
     async def _wait(self) -> int:
         code = await self._process.wait()
         self._metrics.forget(self)
-        self._kill_group()  # what the handler had started and left behind
+        self._kill_group()  # processes that the handler has left behind
         return code
 
-    async def _death(self) -> int:
-        """A child that has only closed its line is as good as dead, and soon is."""
-        await asyncio.wait({self.exited}, timeout=LAST_WORDS_SECONDS)
+    async def _exit_code(self) -> int:
+        """A child that has only closed its socket is killed."""
+        await asyncio.wait({self.exited}, timeout=DRAIN_SECONDS)
         self.kill()
         return await self.exited
 
@@ -182,42 +182,42 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def _until_dead(self, talk: Coroutine[Any, Any, _T]) -> _T | None:
-        """Its death is seen by its exit, not by the end of the line alone: a process it forked may hold that open."""
+    async def _until_exit(self, talk: Coroutine[Any, Any, _T]) -> _T | None:
+        """Watches its exit, not only the end of the socket: a process that it forked may hold that open."""
         talking = asyncio.create_task(talk)
         try:
             await asyncio.wait({talking, self.exited}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({talking}, timeout=LAST_WORDS_SECONDS)
+            await asyncio.wait({talking}, timeout=DRAIN_SECONDS)
             return talking.result() if talking.done() else None
         finally:
             talking.cancel()
 
-    async def _converse(self, line: ContextBackend) -> Ended | None:
+    async def _serve(self, backend: ContextBackend) -> Ended | None:
         while (message := await self.channel.receive()) is not None:
             match message:
                 case Report() | GetParts() | Withdraw() | Done():
                     self._rss_bytes = message.rss_bytes
-                    await self.channel.send(await _answer(message, line))
+                    await self.channel.send(await _answer(message, backend))
                 case MetricsUpdate():
                     self._metrics.merge(self, message.metrics)
-                    if self.exited.done():  # its last words: what it counted stays, its gauges do not
+                    if self.exited.done():  # its counters stay, its gauges do not
                         self._metrics.forget(self)
                 case Ended():
                     self._rss_bytes = message.rss_bytes
                     return message
                 case _:
-                    raise MalformedMessage(f"a {type(message).__name__} out of turn")
+                    raise MalformedMessage(f"an unexpected {type(message).__name__}")
         return None
 
     async def _crashed(self, handler: Handler, since: float) -> Failed:
-        how, context = _ending(await self._death())
+        how, context = _ending(await self._exit_code())
         code = "E_CPU_LIMIT" if context.get("signal") == "SIGXCPU" else "E_CRASHED"
         message = f"the child process {how} after {self._clock.monotonic() - since:.1f} s; {_limits(handler)}"
         return Failed(code, message, {**context, "rssBytes": self._rss_bytes})
 
 
 async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
-    """Nothing of the worker gets into it: no forked memory, no file but its end of the line and the output."""
+    """It inherits nothing of the worker: no memory, and no file but its socket and the output."""
     with signals_blocked():
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "holdfast.worker.processes.child_main", str(fd), str(os.getpid()), reference),
@@ -227,16 +227,16 @@ async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
         )
 
 
-async def _answer(request: Report | GetParts | Withdraw | Done, line: ContextBackend) -> CallResult:
+async def _answer(request: Report | GetParts | Withdraw | Done, backend: ContextBackend) -> CallResult:
     try:
         if isinstance(request, GetParts):
-            return CallResult(request.number, await line.parts(request.job_id))
+            return CallResult(request.number, await backend.parts(request.job_id))
         if isinstance(request, Withdraw):
-            return CallResult(request.number, withdrawn=await line.withdraw(request.asked))
+            return CallResult(request.number, withdrawn=await backend.withdraw(request.asked))
         if isinstance(request, Done):
-            await line.recorded(msgspec.json.decode(request.outcome, type=Recorded))
+            await backend.recorded(msgspec.json.decode(request.outcome, type=Recorded))
             return CallResult(request.number)
-        await line.progress(msgspec.json.decode(request.progress, type=Progress))
+        await backend.progress(msgspec.json.decode(request.progress, type=Progress))
         return CallResult(request.number)
     except msgspec.ValidationError as error:
         refused: HoldfastError = Invalid(f"progress cannot be stored: {error}", code="invalid_progress")

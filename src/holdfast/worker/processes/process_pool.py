@@ -1,4 +1,4 @@
-"""The worker's side of `isolation="process"`: child processes that are started when needed, reused and replaced."""
+"""The process pool of a worker, for `isolation="process"`: child processes, started on demand, reused and replaced."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["ChildExecution", "ProcessPool"]
 
 
 class ProcessPool:
-    """At most `most` processes, started when needed; one that has been idle for `idle_seconds` ends. Each runs one job
-    at a time. A job for which there is none waits: a worker starts no more than `most` at once, see `Worker._fill`."""
+    """At most `most` processes, started on demand; one that is idle for `idle_seconds` ends. Each runs one job at a
+    time. The worker starts no more than `most` jobs here at once: see `Executor.start_buffered`."""
 
     def __init__(
         self,
@@ -44,13 +44,15 @@ class ProcessPool:
         self._reference, self._clock = reference, clock
         self._metrics = metrics or Declarations(())
         found = [entry or os.getcwd() for entry in (sys.path if path is None else path)]
-        self._first = Open(found, settings, logs, database)  # what each of them is told first
+        self._first = Open(found, settings, logs, database)  # the first message to each
         self.most, self._idle_seconds = most, idle_seconds
         self._jobs_max, self._rss_max_bytes = jobs_max, rss_max_bytes
-        self._turns = asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most)
         self._alive: set[ChildProcess] = set()
-        self._idle: dict[ChildProcess, asyncio.TimerHandle | None] = {}  # with what ends it; the last was used last
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._idle: dict[
+            ChildProcess, asyncio.TimerHandle | None
+        ] = {}  # with the timer that ends it; the most recently used one is last
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
     async def run(
@@ -62,14 +64,14 @@ class ProcessPool:
         dedicated: bool,
         on_started: Callable[[ChildExecution], None],
     ) -> Outcome:
-        """Run the job to its end, whatever that is. Cancelling this kills the child, also before `on_started`."""
-        async with self._turns:
+        """Run the job and return its outcome. Cancellation kills the child, even before `on_started`."""
+        async with self._slots:
             try:
                 child = await self._ready(dedicated=dedicated)
             except NotStarted as error:
                 if self._closed.is_set():
                     return Released()
-                context = {**(error.context or {}), RAISED: "E_CHILD_START"}  # it names modules and paths
+                context = {**(error.context or {}), RAISED: "E_CHILD_START"}  # the message names modules and paths
                 return Failed("E_CHILD_START", f"no child process for {self._reference}: {error}", context)
             try:
                 return await child.run(lease, handler, line, on_started)
@@ -83,15 +85,15 @@ class ProcessPool:
             if child not in self._idle:
                 child.kill()
             self._retire(child)
-        await asyncio.gather(*self._leaving)
+        await asyncio.gather(*self._ending)
 
     async def _ready(self, *, dedicated: bool) -> ChildProcess:
-        """An idle child, the one used last; or a new one, if need be in the place of an idle one."""
+        """The most recently used idle child, or a new one, if need be instead of an idle one."""
         self._check_open()
         if self._idle and not dedicated:
-            child, ending = self._idle.popitem()
-            if ending is not None:
-                ending.cancel()
+            child, timer = self._idle.popitem()
+            if timer is not None:
+                timer.cancel()
             return child
         if len(self._alive) >= self.most:
             self._retire(next(iter(self._idle)))
@@ -109,7 +111,7 @@ class ProcessPool:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise NotStarted("the worker stops")
+            raise NotStarted("the worker is shutting down")
 
     def _take_back(self, child: ChildProcess, *, keep: bool) -> None:
         if child.busy:
@@ -128,8 +130,8 @@ class ProcessPool:
         if child not in self._alive:
             return
         self._alive.remove(child)
-        if (ending := self._idle.pop(child, None)) is not None:
-            ending.cancel()
-        leaving = asyncio.create_task(child.leave())
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        if (timer := self._idle.pop(child, None)) is not None:
+            timer.cancel()
+        ending_task = asyncio.create_task(child.leave())
+        self._ending.add(ending_task)
+        ending_task.add_done_callback(self._ending.discard)

@@ -1,4 +1,4 @@
-"""What a job may take of the machine while it has a process to itself, and what it has taken."""
+"""Resource limits of a job in a child process: memory and CPU time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _STATM = Path("/proc/self/statm")  # Linux
-_TELLS = _STATM.exists()
+_HAS_STATM = _STATM.exists()
 
 
 @contextmanager
 def limited(memory_bytes: int | None, cpu_seconds: float | None) -> Iterator[None]:
-    """Too much memory is a MemoryError inside; too much CPU time ends the process by SIGXCPU."""
+    """Too much memory raises MemoryError; too much CPU time kills the process by SIGXCPU."""
     soft: dict[int, int] = {}
     if memory_bytes is not None:
         soft[resource.RLIMIT_AS] = memory_bytes + _mapped_only()
@@ -32,13 +32,13 @@ def limited(memory_bytes: int | None, cpu_seconds: float | None) -> Iterator[Non
 
 
 def rss_bytes() -> int:
-    """Now on Linux; elsewhere the most there ever was."""
-    return _pages()[1] if _TELLS else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """The current one on Linux; elsewhere the peak."""
+    return _pages()[1] if _HAS_STATM else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _mapped_only() -> int:
-    """The kernel limits addresses, people mean memory: what is mapped and not used (stacks, arenas) is free."""
-    if not _TELLS:
+    """RLIMIT_AS counts address space: add what is mapped and not resident (stacks, arenas)."""
+    if not _HAS_STATM:
         return 0
     mapped, resident = _pages()
     return mapped - resident

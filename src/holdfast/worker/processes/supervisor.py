@@ -1,7 +1,7 @@
-"""The parent of worker processes: starts them, starts them again when they die, and passes the wish to stop on.
+"""The supervisor of worker processes: starts them, restarts them when they crash, and shuts them down.
 
-It tells them over a socket, not by a signal: a service manager signals every process of a service, and a worker must
-not take its parent's word for the second signal that means "at once".
+It tells them to stop over a socket, not by a signal: a service manager signals every process of a service, and a worker
+must not take the supervisor's request for the second signal, which means "at once".
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from holdfast.worker.processes.supervisor_protocol import NOW, STOP, ProcessStat
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.2, 10.0
 HEALTHY_SECONDS = 30.0
-LAST_WORDS_SECONDS = 1.0
+LAST_STATUS_SECONDS = 1.0
 
 log = logging.getLogger("holdfast.worker")
 
 
 class Supervisor:
     def __init__(self, command: list[str], processes: int, *, grace_seconds: float, clock: Clock | None = None) -> None:
-        """`grace_seconds`: how long after the wish to stop a worker that has not ended is killed."""
+        """`grace_seconds`: after the request to stop, until a worker process that has not ended is killed."""
         self._command, self.processes = command, processes
         self._grace_seconds = grace_seconds
         self._clock = clock or Clock()
         self._stopping = asyncio.Event()
         self.lines: set[SupervisorLink] = set()  # one to each process
-        self.on_end: Callable[[ProcessStatus], None] | None = None  # what one that has ended had said last
+        self.on_end: Callable[[ProcessStatus], None] | None = (
+            None  # called with the last status of a process that ended
+        )
         self._running: set[Process] = set()
-        self._heard = False  # a signal
-        self.interrupted = False  # by a second Ctrl-C
-        self._failed: int | None = None  # the exit code of a worker that could not even begin
+        self._signaled = False  # the first signal
+        self.interrupted = False  # a second Ctrl-C
+        self._failed: int | None = None  # the exit code of a worker process that could not start
 
     async def run(self) -> int:
-        """Until a signal says stop, or a worker cannot begin. The exit code to end with."""
+        """Until a signal, or until a worker process cannot start. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -56,9 +58,9 @@ class Supervisor:
         return self._stopping.is_set()
 
     def _signalled(self, number: signal.Signals) -> None:
-        """The first one: when the jobs have ended. The second: now."""
-        if not self._heard:
-            self._heard = True
+        """The first signal: when the running jobs have finished. The second: at once."""
+        if not self._signaled:
+            self._signaled = True
             self.stop()
             return
         if not self.interrupted:
@@ -67,19 +69,19 @@ class Supervisor:
         self._say(NOW)
 
     def stop(self) -> None:
-        """When the jobs have ended."""
+        """When the running jobs have finished."""
         if self._stopping.is_set():
             return
         self._stopping.set()
-        if self._failed is None:  # else it has been said why
+        if self._failed is None:  # else the reason was logged
             log.info("stopping: waiting for running jobs; a second signal exits at once")
         self._say(STOP)
         asyncio.get_running_loop().call_later(self._grace_seconds, self._kill)
 
     def _kill(self) -> None:
-        """They should have ended by themselves: something in them, the app's lifespan perhaps, does not."""
+        """They should have ended by themselves: something, perhaps the app's lifespan, blocks them."""
         for process in self._running:
-            log.error("worker process %d did not stop in time, killing it", process.pid)
+            log.error("worker process %d did not stop in time; killing it", process.pid)
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
 
@@ -88,22 +90,22 @@ class Supervisor:
             line.say(word)
 
     async def _keep_running(self) -> None:
-        backoff, begun = Backoff(Ids(), PAUSE_SECONDS, PAUSE_MAX_SECONDS), False
+        backoff, started_once = Backoff(Ids(), PAUSE_SECONDS, PAUSE_MAX_SECONDS), False
         while not self._stopping.is_set():
             started = self._clock.monotonic()
             try:
                 code, ready = await self._run_one()
-            except OSError as error:  # no memory, no process, no descriptor: others may go on, and so may this one
-                log.error("a worker process cannot be started: %s", error)
+            except OSError as error:  # out of memory, processes or descriptors
+                log.error("cannot start a worker process: %s", error)
                 code, ready = 1, False
-            begun = begun or ready
+            started_once = started_once or ready
             if self._stopping.is_set():
                 return
-            if not begun:  # it is not the job's fault: the app, the settings or the database are wrong
+            if not started_once:  # no job crashed it: the app, the settings or the database are wrong
                 self._failed = code
                 self.stop()
                 return
-            log.warning("a worker process ended with %s, starting another", _ended(code))
+            log.warning("worker process exited with %s; restarting it", _ended(code))
             if self._clock.monotonic() - started > HEALTHY_SECONDS:
                 backoff.reset()
             await self._clock.within(self._stopping, backoff.next())
@@ -112,7 +114,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         line = await SupervisorLink.open(ours)
         try:
-            with signals_blocked():  # a Ctrl-C or a service manager may reach it before it knows what to do about it
+            with signals_blocked():  # a signal may arrive before it has installed its handlers
                 process = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
         except BaseException:
             line.close()
@@ -123,18 +125,20 @@ class Supervisor:
         self.lines.add(line)
         self._running.add(process)
         try:
-            if self._stopping.is_set():  # it came while we were starting it
+            if self._stopping.is_set():  # requested while the process was starting
                 line.say(STOP)
             code = await process.wait()
-            await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)  # whoever it forked may hold the line
+            await asyncio.wait(
+                {listening}, timeout=LAST_STATUS_SECONDS
+            )  # a process that it forked may hold the socket open
             return code, line.begun
         finally:
             listening.cancel()
             self._running.discard(process)
             self.lines.discard(line)
             line.close()
-            if self.on_end is not None and line.told is not None:
-                self.on_end(line.told)
+            if self.on_end is not None and line.status is not None:
+                self.on_end(line.status)
 
 
 def _ended(code: int) -> str:

@@ -1,4 +1,4 @@
-"""What the parent of worker processes and each of them say to each other over the socket between them, in lines."""
+"""The protocol between the supervisor and its worker processes: lines over a socket."""
 
 from __future__ import annotations
 
@@ -11,79 +11,81 @@ import msgspec
 
 from holdfast.observe.extension_metrics import MetricDeclaration
 
-STOP, NOW, READY, TELL = b"stop\n", b"now\n", b"ready\n", b"tell\n"
-TOLD_BYTES_MAX = 1 << 26
-ANSWER_SECONDS = 1.0  # for a process to say how it is
+STOP, NOW, READY, STATUS = b"stop\n", b"now\n", b"ready\n", b"status\n"
+STATUS_BYTES_MAX = 1 << 26
+RESPONSE_SECONDS = 1.0  # for a process to report its status
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
-    """How a worker process is. `polled`: when it last could have found work, on the clock of the whole machine."""
+    """The status of a worker process. `polled`: when it last claimed, on the monotonic clock of the machine."""
 
     polled: float
     stopping: bool
-    figures: msgspec.Raw  # a snapshot of its metrics
+    metrics: msgspec.Raw  # a snapshot
     families: list[MetricDeclaration] = []  # those of its metrics that extensions declare
-    complaint: str | None = None  # about the loops that run beside its work
+    complaint: str | None = None  # why it is not ready: a background loop that fails
 
 
 class SupervisorLink:
-    """The parent's end."""
+    """The supervisor's end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.begun = False  # it can claim jobs
-        self.told: ProcessStatus | None = None  # what it said last
-        self._asked = False
-        self._answered = asyncio.Event()
+        self.status: ProcessStatus | None = None  # the last one
+        self._requested = False
+        self._received = asyncio.Event()
 
     @classmethod
     async def open(cls, sock: socket.socket) -> SupervisorLink:
-        return cls(*await asyncio.open_unix_connection(sock=sock, limit=TOLD_BYTES_MAX))
+        return cls(*await asyncio.open_unix_connection(sock=sock, limit=STATUS_BYTES_MAX))
 
     def say(self, word: bytes) -> None:
         self._writer.write(word)
 
     async def listen(self) -> None:
-        """To the end. The first thing it says is that it is ready."""
-        with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):  # one that is killed says half a line
+        """Until the process ends. Its first line says that it is ready."""
+        with contextlib.suppress(
+            OSError, ValueError, msgspec.DecodeError
+        ):  # a process that is killed may send half a line
             self.begun = await self._reader.readline() == READY
             while line := await self._reader.readline():
-                self.told = msgspec.json.decode(line, type=ProcessStatus)
-                self._asked = False
-                self._answered.set()
+                self.status = msgspec.json.decode(line, type=ProcessStatus)
+                self._requested = False
+                self._received.set()
 
     async def ask(self) -> None:
-        """How it is; if its answer takes long, how it was has to do."""
-        if not self._asked:  # one that is too busy to answer is not asked again until it has
-            self._asked = True
-            self._answered.clear()
-            self.say(TELL)
+        """Ask for its status; if the response takes too long, the last one is kept."""
+        if not self._requested:  # not again before it has responded
+            self._requested = True
+            self._received.clear()
+            self.say(STATUS)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._answered.wait()
+            async with asyncio.timeout(RESPONSE_SECONDS):
+                await self._received.wait()
 
     def close(self) -> None:
         self._writer.close()
 
 
 class StatusResponder:
-    """The worker's end: it says how it is when it is asked, and when it ends."""
+    """The worker's end: sends the status when asked, and when the process ends."""
 
-    def __init__(self, line: socket.socket, tell: Callable[[], Awaitable[ProcessStatus]]) -> None:
-        self._line, self._tell = line, tell
-        self._turn = asyncio.Lock()
-        self._answer: asyncio.Task[None] | None = None
+    def __init__(self, line: socket.socket, status: Callable[[], Awaitable[ProcessStatus]]) -> None:
+        self._line, self._status = line, status
+        self._lock = asyncio.Lock()
+        self._response: asyncio.Task[None] | None = None
 
-    def asked(self) -> None:
-        self._answer = asyncio.ensure_future(self._say())
+    def requested(self) -> None:
+        self._response = asyncio.ensure_future(self._send())
 
-    async def last_words(self) -> None:
+    async def send_last(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._say()
+            async with asyncio.timeout(RESPONSE_SECONDS):
+                await self._send()
 
-    async def _say(self) -> None:
-        async with self._turn:
-            words = msgspec.json.encode(await self._tell()) + b"\n"
+    async def _send(self) -> None:
+        async with self._lock:
+            words = msgspec.json.encode(await self._status()) + b"\n"
             with contextlib.suppress(OSError):
                 await asyncio.get_running_loop().sock_sendall(self._line, words)
