@@ -174,7 +174,7 @@ class TestBatches:
             for _ in range(turns):
                 await asyncio.sleep(0)
             tasks[0].cancel()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 answers = await asyncio.gather(*tasks, return_exceptions=True)
             assert answers[1:] == [2, 3]
 
@@ -223,7 +223,7 @@ class TestBatches:
         gate.set()
         await until(lambda: calls == 2)
         tasks.append(asyncio.create_task(batches.put(4)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert answers == [error, error, error, 4]
 
@@ -240,7 +240,7 @@ class TestBatches:
         await until(lambda: sent)
         tasks[0].cancel()
         tasks[2].cancel()  # has not been sent, and need not be
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert answers[1] == 2
         assert sent == [[1], [2]]
@@ -257,6 +257,6 @@ class TestBatches:
         await until(lambda: batches._sending is not None)
         assert batches._sending is not None
         batches._sending.cancel()  # as `asyncio.run` does at its end
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(answer) for answer in answers] == [asyncio.CancelledError] * 5

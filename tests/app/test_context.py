@@ -43,7 +43,7 @@ class TestFacts:
 
         job = await facts.options(tags=["b", "a"]).enqueue()
         await drained(app)
-        said = await job.result(20)
+        said = await job.result(60)
         [attempt] = await (await app.engine()).reads.attempts(job.id)
         assert said == {
             "id": job.id,
@@ -61,7 +61,7 @@ class TestFacts:
 
         job = await facts.options(tags=["a"]).enqueue()
         await drained(app)
-        assert await job.result(20) == [job.id, "FACTS", "default", 1, 4, 1, ["a"]]
+        assert await job.result(60) == [job.id, "FACTS", "default", 1, 4, 1, ["a"]]
 
     async def test_the_fence_rises_with_every_execution_and_the_attempt_only_with_those_that_count(
         self, app: App
@@ -143,7 +143,7 @@ class TestProgress:
             found = await job.get()
             assert (found.state, found.percent, found.eta_at is not None) == (State.RUNNING, 25, True)
             seen.set()
-            await job.result(20)
+            await job.result(60)
 
     @pytest.mark.parametrize("said", [{"percent": 101}, {"percent": "half"}, {"step": ""}, {"counters": [1]}])
     async def test_nonsense_is_an_error_of_the_handler(self, app: App, said: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class TestProgress:
         job = await odd.enqueue()
         await drained(app)
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
         assert failed.value.code.startswith(("invalid_", "counters_"))
 
     async def test_one_handlers_nonsense_does_not_harm_its_neighbours(self, app: App) -> None:
@@ -204,7 +204,7 @@ class TestCheckpoints:
         job_type = saves if kind == "async" else app.job("saves sync", **AT_ONCE)(saves_sync)
         job = await job_type.enqueue()
         await drained(app)
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
         assert found == [None, {"row": 10}]
 
     async def test_what_is_not_json_is_refused_and_the_old_one_stays(self, app: App) -> None:
@@ -217,7 +217,7 @@ class TestCheckpoints:
 
         job = await saves.enqueue()
         await drained(app)
-        assert await job.result(20) == [1]
+        assert await job.result(60) == [1]
 
 
 class TestParts:
@@ -252,7 +252,7 @@ class TestParts:
         found: list[Any] = []
         job = await self.film(app, kind, done, found).enqueue()
         await drained(app)
-        assert await job.result(20) == "cut"
+        assert await job.result(60) == "cut"
         assert done == ["1080p", "720p", "480p"]
         assert found == [
             (1, "1080p", 0, 3, None),
@@ -362,7 +362,7 @@ class TestSteps:
         called: list[str] = []
         job = await self.order(app, kind, called).enqueue()
         await drained(app)
-        assert await job.result(20) == [{"charged": "5 EUR"}, "shipped", None]
+        assert await job.result(60) == [{"charged": "5 EUR"}, "shipped", None]
         assert called == ["charge", "ship"]
         assert (await job.get()).attempt == 2
 
@@ -384,7 +384,7 @@ class TestSteps:
 
         job = await app.job("order", **AT_ONCE)(order if kind == "async" else order_sync).enqueue()  # type: ignore[arg-type]
         await drained(app)
-        assert (await job.result(20), called) == (2, [1, 2])
+        assert (await job.result(60), called) == (2, [1, 2])
 
     async def test_a_sync_step_runs_in_the_thread_of_its_handler(self, app: App) -> None:
         @app.job()
@@ -393,7 +393,7 @@ class TestSteps:
 
         job = await order.enqueue()
         await drained(app)
-        assert await job.result(20) is True
+        assert await job.result(60) is True
 
     async def test_the_first_attempt_sees_what_the_next_would(self, app: App) -> None:
         """A tuple is stored as a list: better to notice now than in a retry."""
@@ -420,7 +420,7 @@ class TestSteps:
         job = await order.enqueue()
         await drained(app)
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
         assert failed.value.code == code
 
     async def test_a_name_may_have_been_a_part_before(self, app: App) -> None:
@@ -436,7 +436,7 @@ class TestSteps:
 
         job = await order.enqueue()
         await drained(app)
-        assert await job.result(20) == "charged"
+        assert await job.result(60) == "charged"
 
 
 class TestTheEndOfALease:
@@ -464,7 +464,7 @@ class TestTheEndOfALease:
             await until(lambda: one.worker.held == 1)
             await taken_away(app, job)
             may_go_on.set()
-            assert await job.result(20) == "fence 2"
+            assert await job.result(60) == "fence 2"
         assert refused == ["lease_lost"]
 
     async def test_a_thread_sees_that_it_lost_its_job(self, app: App) -> None:
@@ -485,7 +485,7 @@ class TestTheEndOfALease:
             await until(lambda: one.worker.held == 1)
             await taken_away(app, job)
             may_go_on.set()
-            assert await job.result(20) == "fence 2"
+            assert await job.result(60) == "fence 2"
         assert saw == [True]
 
     async def test_a_thread_sees_that_its_job_is_to_be_canceled(self, app: App) -> None:
@@ -503,7 +503,7 @@ class TestTheEndOfALease:
             await until(running.is_set)
             assert await job.cancel() is False
             with pytest.raises(JobFailed):
-                await job.result(20)
+                await job.result(60)
         assert (await job.get()).state is State.CANCELED
 
     async def test_an_async_handler_is_interrupted_where_it_waits_and_may_tidy_up(self, app: App) -> None:
@@ -525,7 +525,7 @@ class TestTheEndOfALease:
             await running.wait()
             await job.cancel()
             with pytest.raises(JobFailed):
-                await job.result(20)
+                await job.result(60)
         assert tidied == [True]
 
     async def test_a_worker_that_stops_warns_those_who_look(self, app: App) -> None:

@@ -57,7 +57,7 @@ async def test_an_app_wakes_a_snoozed_job_as_from_a_webhook(app: App) -> None:
         job = await provider.enqueue()
         await until(lambda: _is(job, State.QUEUED, "snoozed"))
         assert await app.wake(job.id) is True
-        assert await job.result(20) == "answered"
+        assert await job.result(60) == "answered"
 
 
 async def test_a_wake_while_the_handler_runs_ends_its_next_snooze(app: App) -> None:
@@ -69,7 +69,7 @@ async def test_a_wake_while_the_handler_runs_ends_its_next_snooze(app: App) -> N
         return "answered"
 
     async with working(app):
-        assert await (await provider.enqueue()).result(20) == "answered"
+        assert await (await provider.enqueue()).result(60) == "answered"
 
 
 async def test_a_handler_cancels_and_wakes_others(app: App) -> None:
@@ -85,7 +85,7 @@ async def test_a_handler_cancels_and_wakes_others(app: App) -> None:
     bad, late = await other.enqueue(), await other.options(delay=3600).enqueue()
     job = await decides.enqueue(bad.id, late.id)
     await drained(app, queues=["default"])
-    assert await job.result(20) == [True, True]
+    assert await job.result(60) == [True, True]
     assert ((await bad.get()).state, (await late.get()).due) == (State.CANCELED, True)
 
 

@@ -75,8 +75,8 @@ async def test_jobs_enqueue_jobs(app: App) -> None:
 
     first, second = await parent.enqueue(), await parent_in_thread.enqueue()
     assert await drained(app) == 4
-    children = [app.job_handle(await job.result(20)) for job in (first, second)]
-    assert [await job.result(20) for job in children] == [1, 2]
+    children = [app.job_handle(await job.result(60)) for job in (first, second)]
+    assert [await job.result(60) for job in children] == [1, 2]
 
 
 class TestMany:

@@ -55,7 +55,7 @@ def ends(app: App) -> Definition[[str], str]:
 class TestResult:
     async def test_it_is_the_value_as_soon_as_there_is_one(self, app: App, ends: Definition[[str], str]) -> None:
         job = await ends.enqueue("well")
-        waiting = asyncio.create_task(job.result(30))
+        waiting = asyncio.create_task(job.result(60))
         await drained(app)
         assert await waiting == "well"
         assert (await job.status(), await job.result(), await job.result(timeout=0)) == ("COMPLETED", "well", "well")
@@ -82,7 +82,7 @@ class TestResult:
 
         jobs: list[JobHandle[Any]] = [await one.enqueue() for one in (point, orders, bill, nothing, anything)]  # type: ignore[attr-defined]
         await drained(app)
-        assert [await job.result(20) for job in jobs] == [Point(1), [Order(1)], Bill(total=5), None, {"x": 1}]
+        assert [await job.result(60) for job in jobs] == [Point(1), [Order(1)], Bill(total=5), None, {"x": 1}]
 
     async def test_by_its_id_alone_it_is_plain_json(self, app: App) -> None:
         @app.job()
@@ -91,7 +91,7 @@ class TestResult:
 
         job = await point.enqueue()
         await drained(app)
-        assert await app.job_handle(job.id).result(20) == {"x": 1}
+        assert await app.job_handle(job.id).result(60) == {"x": 1}
 
     @pytest.mark.parametrize(
         ("how", "code", "message", "status"),
@@ -108,7 +108,7 @@ class TestResult:
         job = await ends.enqueue(how)
         await drained(app)
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
         assert (failed.value.code, failed.value.message) == (code, message)
         assert (failed.value.job_id, failed.value.status, await job.status()) == (job.id, status, status)
         assert job.id in str(failed.value)
@@ -118,7 +118,7 @@ class TestResult:
         job = await ends.enqueue("well")
         assert await job.cancel("changed my mind")
         with pytest.raises(JobFailed, match="is CANCELED") as failed:
-            await job.result(20)
+            await job.result(60)
         assert (failed.value.code, failed.value.message) == ("canceled", "changed my mind")
 
     async def test_time_can_run_out(self, app: App, ends: Definition[[str], str]) -> None:
@@ -127,7 +127,7 @@ class TestResult:
             with pytest.raises(TimeoutError, match=f"{job.id} is still PENDING after {seconds:g} s"):
                 await job.result(seconds)
         await drained(app)
-        assert await job.result(20) == "well"
+        assert await job.result(60) == "well"
 
     async def test_a_result_that_no_longer_fits_says_so(self, app: App) -> None:
         """Stored by an older release, read by a newer one."""
@@ -144,7 +144,7 @@ class TestResult:
         async def new() -> Point: ...  # type: ignore[empty-body]
 
         with pytest.raises(Invalid, match=r"result of POINT: Expected `int`, got `str` - at `\$.x`"):
-            await JobHandle(newer, job.id, read=new.handler.signature.returned).result(20)
+            await JobHandle(newer, job.id, read=new.handler.signature.returned).result(60)
         await newer.close()
 
     @pytest.mark.parametrize("ask", [JobHandle.get, JobHandle.status, JobHandle.result, JobHandle.cancel])
@@ -199,7 +199,7 @@ class TestEvents:
 
     async def test_of_a_job_that_never_was_there_are_none(self, app: App) -> None:
         with pytest.raises(NotFound):
-            await asyncio.wait_for(anext(app.job_handle(NOBODYS).events()), 20)
+            await asyncio.wait_for(anext(app.job_handle(NOBODYS).events()), 60)
 
     async def test_nor_do_they_go_on_when_the_job_is_gone(self, app: App, ends: Definition[[str], str]) -> None:
         """Pruned, by whoever decides how long jobs are kept."""
@@ -209,7 +209,7 @@ class TestEvents:
         await drained(app)
         assert await (await app.engine()).maintenance.prune(Retention(succeeded=0)) == 1
         with pytest.raises(NotFound):
-            await asyncio.wait_for(anext(events), 20)
+            await asyncio.wait_for(anext(events), 60)
 
 
 class TestCancel:
@@ -233,7 +233,7 @@ class TestCancel:
             await started.wait()
             assert await job.cancel() is False
             with pytest.raises(JobFailed):
-                await job.result(30)
+                await job.result(60)
         assert (await job.get()).state is State.CANCELED
 
 
@@ -267,4 +267,4 @@ class TestFromSyncCode:
     async def test_a_handle_serves_both(self, app: App, ends: Definition[[str], str]) -> None:
         job = await ends.enqueue("well")
         await drained(app)
-        assert await asyncio.to_thread(job.result_sync, 20) == await job.result(20) == "well"
+        assert await asyncio.to_thread(job.result_sync, 20) == await job.result(60) == "well"

@@ -41,7 +41,7 @@ class TestMiddleware:
 
         job = await hello.enqueue("you")
         await drained(app)
-        assert await job.result(20) == "hello you!"
+        assert await job.result(60) == "hello you!"
         assert told == ["outer before hello", "inner before", "handler", "inner after", "outer after hello you!"]
 
     async def test_it_may_be_given_with_the_app(self, store_url: str) -> None:
@@ -56,7 +56,7 @@ class TestMiddleware:
 
             job = await hello.enqueue()
             await drained(app)
-            assert await job.result(20) == "HELLO"
+            assert await job.result(60) == "HELLO"
 
     async def test_it_may_answer_in_the_handlers_place(self, app: App) -> None:
         ran: list[int] = []
@@ -72,7 +72,7 @@ class TestMiddleware:
 
         job = await answer.enqueue()
         await drained(app)
-        assert (await job.result(20), ran) == (42, [])
+        assert (await job.result(60), ran) == (42, [])
 
     async def test_its_answer_keeps_the_handlers_promise_too(self, app: App) -> None:
         @app.middleware
@@ -86,7 +86,7 @@ class TestMiddleware:
         job = await answer.enqueue()
         await drained(app)
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
         assert failed.value.code == "invalid_result"
 
     async def test_it_sees_what_a_handler_raises_and_may_say_otherwise(self, app: App) -> None:
@@ -109,9 +109,9 @@ class TestMiddleware:
         gone, fine = await call.enqueue("connection"), await call.enqueue("value")
         await drained(app)
         with pytest.raises(JobFailed) as failed:
-            await gone.result(20)
+            await gone.result(60)
         assert (failed.value.code, seen) == ("E_PARTNER_GONE", ["nobody answers"])
-        assert await fine.result(20) == "never mind"
+        assert await fine.result(60) == "never mind"
 
     async def test_its_own_errors_are_the_attempts(self, app: App) -> None:
         @app.middleware
@@ -124,7 +124,7 @@ class TestMiddleware:
         job = await hello.enqueue()
         await drained(app)
         with pytest.raises(JobFailed, match="the middleware itself") as failed:
-            await job.result(20)
+            await job.result(60)
         assert failed.value.code == "RuntimeError"
 
     async def test_it_may_put_a_job_off_or_refuse_it(self, app: App) -> None:
@@ -160,7 +160,7 @@ class TestMiddleware:
 
         job = await hello.enqueue()
         await drained(app)
-        assert await job.result(20) == job.id
+        assert await job.result(60) == job.id
         assert (await job.get()).counters == {"seen": 1}
 
 
@@ -216,7 +216,7 @@ class TestErrorHook:
         with caplog.at_level(logging.ERROR, logger="holdfast.job"):
             await drained(app)
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
         assert (failed.value.code, failed.value.message) == ("ConnectionError", "nobody answers")
         assert "the app's error hook failed" in caplog.text
         assert "the hook itself" in caplog.text

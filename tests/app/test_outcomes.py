@@ -131,7 +131,7 @@ class TestErrors:
         await drained(app)
         assert seen == [1, 2, 3]
         with pytest.raises(JobFailed, match="ConnectionError nobody answers"):
-            await job.result(20)
+            await job.result(60)
 
     async def test_an_attempt_keeps_its_traceback(self, app: App) -> None:
         @app.job(max_attempts=1)
@@ -189,7 +189,7 @@ class TestErrors:
         job = await odd.enqueue()
         await drained(app)
         with pytest.raises(JobFailed):
-            await job.result(20)
+            await job.result(60)
         assert (await job.get()).state is State.DEAD
 
     async def test_an_end_of_everything_is_the_end_of_this_job_only(self, app: App) -> None:
@@ -208,8 +208,8 @@ class TestErrors:
         jobs = [await quits.enqueue("exit"), await quits.enqueue("key"), await quits_in_thread.enqueue()]
         well = await fine.enqueue()
         await drained(app)
-        assert await well.result(20) == "fine"
+        assert await well.result(60) == "fine"
         for job, code in zip(jobs, ["SystemExit", "KeyboardInterrupt", "SystemExit"], strict=True):
             with pytest.raises(JobFailed) as failed:
-                await job.result(20)
+                await job.result(60)
             assert failed.value.code == code

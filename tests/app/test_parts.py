@@ -41,7 +41,7 @@ async def test_several_at_once_and_one_that_fails_stops_no_other(app: App) -> No
     async with working(app):
         job = await film.enqueue()
         with pytest.raises(JobFailed, match="not all of it"):
-            await job.result(20)
+            await job.result(60)
     assert await parts_of(app, job.id) == {
         "2160p": ("skipped", None, None, None, None),
         "1080p": ("completed", 100.0, 8, 8, {"url": "1080p"}),
@@ -82,7 +82,7 @@ async def test_the_next_attempt_knows_what_is_finished_and_may_reopen_it(app: Ap
 
     job = await app.job("film", backoff_base_seconds=0)(film if kind == "async" else film_sync).enqueue()  # type: ignore[arg-type]
     await drained(app)
-    await job.result(20)
+    await job.result(60)
     assert seen == [(1, "a", False, None), (1, "b", False, None), (2, "a", True, {"n": 1}), (2, "b", True, {"n": 1})]
     parts = await parts_of(app, job.id)
     assert (parts["a"][0], parts["b"][0]) == ("failed", "completed")
@@ -99,7 +99,7 @@ async def test_a_part_that_is_interrupted_is_neither_completed_nor_failed(app: A
 
     async with working(app):
         job = await film.enqueue()
-        assert await job.result(20) == "again"
+        assert await job.result(60) == "again"
     assert (await parts_of(app, job.id))["a"][:2] == ("in_progress", 30.0)
 
 
@@ -117,7 +117,7 @@ async def test_a_sync_part_that_raises_has_failed_and_bad_words_are_refused(app:
 
     async with working(app):
         with pytest.raises(JobFailed, match="lost"):
-            await (job := await film.enqueue()).result(20)
+            await (job := await film.enqueue()).result(60)
     assert codes == ["invalid_field", "invalid_field", "invalid_field"]
     assert (await parts_of(app, job.id))["a"][0] == "failed"
 

@@ -131,7 +131,7 @@ class TestRoundTrips:
         for name, (job, seen, value) in jobs.items():
             assert seen == [value], name
             assert type(seen[0]) is type(value), name
-            result = await job.result(20)
+            result = await job.result(60)
             assert (result, type(result)) == (value, type(value)), name
 
     async def test_what_is_stored_is_plain_json(self, app: App) -> None:
@@ -165,7 +165,7 @@ class TestRoundTrips:
         plain, more = await mail.enqueue("a"), await mail.enqueue("b", copies=2)
         assert ((await plain.get()).payload, (await more.get()).payload) == ({"to": "a"}, {"to": "b", "copies": 2})
         await drained(app)
-        assert [await job.result(20) for job in (plain, more)] == [
+        assert [await job.result(60) for job in (plain, more)] == [
             ["a", 1, "2026-03-01T12:00:00Z"],
             ["b", 2, "2026-03-01T12:00:00Z"],
         ]
@@ -179,7 +179,7 @@ class TestRoundTrips:
         job = await note.enqueue("t", made=date(2026, 1, 2), due=date(2026, 1, 3))
         assert (await job.get()).payload == {"title": "t", "made": "2026-01-02", "due": "2026-01-03"}
         await drained(app)
-        assert await job.result(20) == {"made": date(2026, 1, 2), "due": date(2026, 1, 3)}
+        assert await job.result(60) == {"made": date(2026, 1, 2), "due": date(2026, 1, 3)}
 
 
 class TestRefusals:
@@ -300,7 +300,7 @@ class TestWhatJsonCannotSay:
         assert await drained(app) == len(results)
         for name, (_, code) in results.items():
             with pytest.raises(JobFailed) as failed:
-                await jobs[name].result(20)
+                await jobs[name].result(60)
             assert (name, failed.value.code) == (name, code)
             assert (await jobs[name].get()).state is State.DEAD
 
@@ -312,7 +312,7 @@ class TestWhatJsonCannotSay:
         job = await promises.enqueue()
         await drained(app)
         with pytest.raises(JobFailed, match="missing required field `x`") as failed:
-            await job.result(20)
+            await job.result(60)
         assert failed.value.code == "invalid_result"
 
     async def test_what_a_handler_may_say_instead_of_a_result_is_no_part_of_its_promise(self, app: App) -> None:
@@ -322,7 +322,7 @@ class TestWhatJsonCannotSay:
 
         job = await sometimes.enqueue()
         await drained(app)
-        assert await job.result(20) == Point(1)
+        assert await job.result(60) == Point(1)
 
     async def test_a_payload_from_elsewhere_that_does_not_fit_fails_without_a_retry(self, app: App) -> None:
         """Created over HTTP or by an older release, where nobody checked."""
@@ -335,5 +335,5 @@ class TestWhatJsonCannotSay:
         made = await app.create(NewJob(type="mail", payload={"to": 5}))
         await drained(app)
         with pytest.raises(JobFailed, match=r"Expected `str`, got `int` - at `\$.to`") as failed:
-            await app.job_handle(made.id).result(20)
+            await app.job_handle(made.id).result(60)
         assert failed.value.code == "invalid_payload"

@@ -315,7 +315,7 @@ class TestTogether:
         job = await bill.options(connection=caller.connection).enqueue(1)
         assert not await exists(app, job.id)
         await caller.commit()
-        assert ((await job.get()).queue, await drained(app), await job.result(20)) == ("bills", 1, 1)
+        assert ((await job.get()).queue, await drained(app), await job.result(60)) == ("bills", 1, 1)
 
     @pytest.mark.parametrize("first", ["ours", "theirs"])
     async def test_it_is_not_there_when_the_caller_rolls_back(
@@ -332,7 +332,7 @@ class TestTogether:
         assert [await exists(app, job.id) for job in jobs] == [False] * 3
 
         again = await bill.enqueue(4)
-        assert (await drained(app), await again.result(20)) == (1, 4)
+        assert (await drained(app), await again.result(60)) == (1, 4)
 
     async def test_a_mistake_leaves_the_transaction_usable(
         self, app: App, bill: Definition[[int], int], caller: Caller
@@ -480,7 +480,7 @@ class TestTheOnlyLock:
         connection = sqlite3.connect(sqlite_path(fresh_sqlite_url))
         connection.execute(ORDERS)
         connection.execute(ORDER)  # from here on nobody else can write
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             first = await bill.options(connection=connection).enqueue(1)
             second = bill.options(connection=connection).enqueue_sync(2)
         connection.commit()

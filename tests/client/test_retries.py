@@ -80,7 +80,7 @@ async def test_events_go_on_where_the_wire_was_cut(served: Served, gate: Gate) -
     async with Client(gate.url) as client:
         job = await client.create("mail")
         seen = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in job.events():
                 seen.append(event.seq)
                 if len(seen) == 1:

@@ -28,7 +28,7 @@ async def test_a_job_is_handed_in_watched_and_answered(served: Served) -> None:
     with SyncClient(served.url) as client:
         job = await in_sync(lambda: client.create("mail", {"n": 1}, idempotency_key="one"))
         assert await in_sync(job.status) == "PENDING"
-        waiting = asyncio.create_task(in_sync(lambda: job.result(timeout=30)))
+        waiting = asyncio.create_task(in_sync(lambda: job.result(timeout=60)))
         await finish(served.engine, 42)
         assert await waiting == 42
         events = await in_sync(lambda: [event.verb for event in job.events()])
@@ -43,7 +43,7 @@ async def test_many_a_cancel_and_an_unknown_one(served: Served) -> None:
         first, _ = await in_sync(lambda: client.create_many([{"job_type": "mail"}, {"job_type": "mail"}]))
         assert await in_sync(first.cancel) == "CANCELED"
         with pytest.raises(JobFailed):
-            await in_sync(lambda: first.result(timeout=5))
+            await in_sync(lambda: first.result(timeout=60))
         with pytest.raises(NotFound):
             await in_sync(client.job("0198c0de-0000-7000-8000-000000000000").get)
 

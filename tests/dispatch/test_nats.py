@@ -298,7 +298,7 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(
         broker.give_back(came),
     ):
         with pytest.raises(BrokerError):
-            await asyncio.wait_for(call, 20)
+            await asyncio.wait_for(call, 60)
     nats_server.start()
     await reopen(broker)
     assert hints(await broker.receive(60, 1)) == [MAIL]
@@ -310,7 +310,7 @@ async def test_every_call_to_a_frozen_server_ends_with_an_error(opened: Opener, 
     with nats_server.frozen():
         await asyncio.sleep(0.1)  # all of its threads
         calls = [brokers[0].open(), brokers[1].send([MAIL]), brokers[2].receive(60, 1)]
-        ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 40)
+        ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
     assert [type(end) for end in ends] == [BrokerError] * 3
     for broker in brokers:
         await reopen(broker)

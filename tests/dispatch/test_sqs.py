@@ -75,7 +75,7 @@ async def test_whoever_waits_is_woken(opened: Opener) -> None:
     waiting = asyncio.create_task(worker.receive(20, 10))
     await asyncio.sleep(0.05)
     await sender.send([MAIL])
-    assert hints(await asyncio.wait_for(waiting, 15)) == [MAIL]
+    assert hints(await asyncio.wait_for(waiting, 60)) == [MAIL]
 
 
 async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sq
         broker.give_back(came),
     ):
         with pytest.raises(BrokerError):
-            await asyncio.wait_for(call, 30)
+            await asyncio.wait_for(call, 60)
     sqs_server.start()
     await broker.open()
     await broker.settle(came)  # of a message that is no more
@@ -222,7 +222,7 @@ async def test_a_frozen_server_does_not_hold_us(
     with sqs_server.frozen():
         await asyncio.sleep(0.1)  # all of its threads
         calls = [broker.open(), broker.send([MAIL]), broker.receive(1, 1)]
-        ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
+        ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
     assert [type(end) for end in ends] == [BrokerError] * 3
 
 
@@ -232,7 +232,7 @@ async def test_closing_ends_a_wait_at_once(opened: Opener) -> None:
     await asyncio.sleep(0.05)
     await broker.close()
     with pytest.raises(BrokerError):
-        await asyncio.wait_for(waiting, 15)
+        await asyncio.wait_for(waiting, 60)
 
 
 class Answering:

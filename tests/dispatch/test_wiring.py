@@ -139,7 +139,7 @@ async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: 
             for number in range(3):
                 await asyncio.sleep(0.3)
                 (job,) = await jobs(elsewhere.engine, 1, type="double", payload={"number": number})
-                assert await app.job_handle(job).result(timeout=30) == 2 * number
+                assert await app.job_handle(job).result(timeout=60) == 2 * number
         assert dispatch.tally["received", "woke"] >= 1
         stop.set()
         await working

@@ -164,7 +164,7 @@ async def test_a_handler_withdraws_in_its_own_transaction(served: Served, app: A
                 raise ConnectionError("undone")
 
     async with working(app):
-        await (await tidy.options(policy={"backoff_base_seconds": 0}).enqueue()).result(20)
+        await (await tidy.options(policy={"backoff_base_seconds": 0}).enqueue()).result(60)
     assert [(await served.engine.reads.get(job)).reason for job in waits] == ["tidied", "tidied"]
     assert [event.verb for event in await served.engine.reads.history(waits[1])] == ["create", "claim", "fail"]
 

@@ -62,7 +62,7 @@ async def test_rows_jobs_and_the_end_of_the_job_are_one_commit(app: App, ext: Ex
 
     async with working(app, queues=["default"]) as at_work:
         job = await parent.enqueue()
-        result = await job.result(20)
+        result = await job.result(60)
         await until(lambda: not at_work.worker.held)
     assert result == {"child": seen[0]}
     assert await entries(app, ext) == ["kept"]
@@ -86,7 +86,7 @@ async def test_what_raises_leaves_nothing_and_the_job_fails(app: App, ext: Exten
     async with working(app):
         job = await broken.enqueue()
         with pytest.raises(JobFailed, match="no"):
-            await job.result(20)
+            await job.result(60)
     assert await entries(app, ext) == []
     assert sum(number for *_, number in await (await app.engine()).reads.counts()) == 1
 
@@ -107,7 +107,7 @@ async def test_what_a_handler_does_after_it_has_completed_its_job_changes_nothin
 
     async with working(app) as at_work:
         job = await done_early.enqueue()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
         [run] = at_work.worker.running()
         at_work.worker.executor.lose(run)  # as a heartbeat does that does not find the lease
         later.set()
@@ -168,16 +168,16 @@ async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
     engine = await app.engine()
     async with working(app, queues=["default"]) as at_work:
         job, other = await slow.enqueue((await victim.enqueue()).id), await neighbour.enqueue()
-        await asyncio.wait_for(inside.wait(), 20)
+        await asyncio.wait_for(inside.wait(), 60)
         await until(lambda: len(at_work.worker.running()) == 2)
         held = [HeldLease(run.lease.id, run.lease.token) for run in at_work.worker.running()]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             beat = await engine.heartbeat(at_work.source.worker, held)
         assert (beat.lost, sorted(beat.expires_at)) == ([], sorted([job.id, other.id]))
         gone = [HeldLease(lease.id, "00000000-0000-4000-8000-000000000000") for lease in held]
         assert len((await engine.heartbeat(at_work.source.worker, gone)).lost) == 2
         go_on.set()
-        assert await job.result(20) == "held"
+        assert await job.result(60) == "held"
 
 
 async def test_hooks_run_inside_and_a_guard_that_refuses_undoes_it_all(app: App, ext: Extension) -> None:
@@ -199,9 +199,9 @@ async def test_hooks_run_inside_and_a_guard_that_refuses_undoes_it_all(app: App,
     app.include(ext)
     async with working(app):
         odd, even = await guarded.enqueue(1), await guarded.enqueue(2)
-        assert await even.result(20) == 2
+        assert await even.result(60) == 2
         with pytest.raises(JobFailed, match="odd"):
-            await odd.result(20)
+            await odd.result(60)
     assert sorted(await entries(app, ext)) == ["booked 2", "own"]
 
 
@@ -222,8 +222,8 @@ async def test_a_sync_handler_has_it_as_a_plain_context_manager(app: App, ext: E
                 tx.complete(tx.one(ext.q.entries))
 
     async with working(app):
-        assert await (await plain.enqueue(True)).result(20) is None
-        assert await (await plain.enqueue(False)).result(20) == ["sync"]
+        assert await (await plain.enqueue(True)).result(60) is None
+        assert await (await plain.enqueue(False)).result(60) == ["sync"]
     assert await entries(app, ext) == ["sync"]
 
 
@@ -243,7 +243,7 @@ async def test_reports_and_a_second_transaction_inside_are_refused(app: App, ext
         return codes
 
     async with working(app):
-        assert await (await nested.enqueue()).result(20) == NESTED
+        assert await (await nested.enqueue()).result(60) == NESTED
 
 
 async def _opened(ctx: Context) -> None:
@@ -269,7 +269,7 @@ async def test_a_sync_handler_is_refused_inside_and_goes_on_afterwards(app: App,
 
     async with working(app):
         job = await nested.enqueue()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
     assert (await job.get()).checkpoint == "saved"
 
 
@@ -299,7 +299,7 @@ async def test_other_tasks_of_the_handler_go_on_beside_a_transaction(app: App, e
 
     async with working(app):
         job = await film.enqueue()
-        assert await job.result(20) == "both"
+        assert await job.result(60) == "both"
     assert await entries(app, ext) == ["rendered", "written"]
     assert [str(part.status) for part in await (await app.engine()).reads.parts(job.id)] == ["completed"]
 
@@ -321,9 +321,9 @@ async def test_a_handler_cancels_another_job_in_its_transaction(app: App, ext: E
     async with working(app, queues=["default"]):
         other = await victim.enqueue()
         with pytest.raises(JobFailed):
-            await (await canceler.enqueue(other.id, True)).result(20)
+            await (await canceler.enqueue(other.id, True)).result(60)
         assert (await other.get()).state is State.QUEUED
-        assert await (await canceler.enqueue(other.id, False)).result(20) is True
+        assert await (await canceler.enqueue(other.id, False)).result(60) is True
     job = await other.get()
     assert (job.state, job.reason) == (State.CANCELED, "not wanted")
 

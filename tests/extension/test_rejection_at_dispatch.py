@@ -95,7 +95,7 @@ async def test_a_rejection_has_its_line_in_the_audit_or_does_not_happen(store_ur
         engine = await app.engine()
         for job in jobs.values():
             with pytest.raises(JobFailed, match="SAFE_BLOCK"):
-                await job.result(20)
+                await job.result(60)
         assert tries.count("hare") > 1
         page = await engine.audit.page()
         assert {(line.actor, line.action) for line in page.lines} == {("extension moderation", "SAFE_BLOCK")}

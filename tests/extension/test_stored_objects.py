@@ -52,7 +52,7 @@ async def test_a_page_is_fetched_into_storage_and_recorded_with_the_end_of_its_j
 
     async with receiving() as server, working(app), storage:
         server.otherwise = answer(200, page, content_type="text/html")
-        key = await (await fetch.enqueue(server.url)).result(30)
+        key = await (await fetch.enqueue(server.url)).result(60)
         assert (await storage.read(key), (await storage.head(key)).content_type) == (page, "text/html")
         assert await entries(app, ext) == {key}
         assert await storage.stale_staging(-3600) == []
@@ -87,8 +87,8 @@ async def test_a_worker_that_lost_its_lease_never_replaces_what_a_newer_one_publ
     engine = await app.engine()
     async with working(app, concurrency=2) as at_work:
         job = await encode.enqueue()
-        key = await job.result(30)
-        await asyncio.wait_for(told.wait(), 30)
+        key = await job.result(60)
+        await asyncio.wait_for(told.wait(), 60)
     assert await entries(app, ext) == {key} == {f"videos/{job.id}-2/video"}
     clock.advance(10 * 365 * 86_400)
     assert await storage.sweep(86_400, recorded=is_recorded) == 2

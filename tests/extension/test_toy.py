@@ -38,7 +38,7 @@ async def entries(app: App) -> list[tuple[str, str]]:
 async def test_its_job_runs_and_is_booked(app: App, store_url: str) -> None:
     async with working(app):
         job = await toy.index.enqueue("hello")
-        assert await job.result(20) == 5
+        assert await job.result(60) == 5
     assert await entries(app) == [(job.id, "commit"), (job.id, "reserve")]
     assert await missing(store_url, app.extensions.values()) == []
 
@@ -52,8 +52,8 @@ async def test_each_of_its_queries_runs(app: App) -> None:
 
 async def test_a_job_waits_for_its_children(app: App) -> None:
     async with working(app, concurrency=1):
-        assert await (await toy.book.enqueue(["a", "bcd"])).result(30) == 4
-        assert await (await toy.book.enqueue([])).result(30) == 0
+        assert await (await toy.book.enqueue(["a", "bcd"])).result(60) == 4
+        assert await (await toy.book.enqueue([])).result(60) == 0
 
 
 async def test_its_guard_refuses(app: App) -> None:
@@ -82,15 +82,15 @@ async def test_a_claim_is_put_off_until_the_job_is_woken(app: App) -> None:
     async with working(app):
         await eventually(is_put_off)
         assert await app.wake(job.id)
-        assert await job.result(30) == 5
+        assert await job.result(60) == 5
 
 
 async def test_a_job_cancels_another_and_fetches_nothing_from_here(app: App) -> None:
     later = await toy.index.options(delay=3600).enqueue("hello")
     async with working(app):
-        assert await (await toy.drop.enqueue(later.id)).result(30) is True
+        assert await (await toy.drop.enqueue(later.id)).result(60) is True
         with pytest.raises(JobFailed, match="address_refused"):
-            await (await toy.fetch.enqueue("http://127.0.0.1/")).result(30)
+            await (await toy.fetch.enqueue("http://127.0.0.1/")).result(60)
     assert (await (await app.engine()).reads.get(later.id)).state is State.CANCELED
     assert (later.id, "release") in await entries(app)
 

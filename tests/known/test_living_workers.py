@@ -150,7 +150,7 @@ async def test_the_heartbeat_process_holds_the_lock_of_its_worker_from_its_first
     assert len(await operator.holders()) == 1
     assert not lost.is_set()
     await operator.end()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await lost.wait()
     await source.heartbeat([], liveness=Liveness.IDLE, slots=1)
     assert len(await operator.holders()) == 1

@@ -44,7 +44,7 @@ async def test_a_completion_waits_while_its_effect_writes_a_value_that_the_datab
         job = await pay.enqueue()
         await until(lambda: engine.ctx.hook_failures["toy", "complete"] > 1)
         broken = False
-        assert await job.result(20) == "paid"
+        assert await job.result(60) == "paid"
 
 
 async def test_a_handler_hears_that_the_database_refuses_its_progress(app: App) -> None:
@@ -58,7 +58,7 @@ async def test_a_handler_hears_that_the_database_refuses_its_progress(app: App) 
         at_work.source.broken["progress"] = RowRefused("out of range, on purpose", code="value_refused")
         job = await report.enqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
     assert failed.value.code == "value_refused"
 
 
@@ -73,5 +73,5 @@ async def test_a_repeated_report_that_the_database_refuses_is_not_repeated_again
         await until(lambda: ("progress", 1) in at_work.source.calls)
         at_work.source.broken["progress"] = RowRefused("out of range, on purpose", code="value_refused")
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
     assert failed.value.code == "value_refused"

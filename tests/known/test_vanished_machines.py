@@ -13,7 +13,7 @@ from holdfast.engine import Engine
 from holdfast.engine.webhooks.webhooks import READER
 from holdfast.model import NewJob
 from holdfast.model.reports import HeldLease
-from holdfast.store import connect, dead_connections, open_store, q
+from holdfast.store import connect, dead_connections, open_store, postgres, q
 from holdfast.store.base import Tx
 from holdfast.store.postgres import PostgresStore
 from tests.servers.proxy import Proxy
@@ -193,9 +193,10 @@ class HalfOpen(Proxy):
 
 
 async def test_after_a_network_failure_the_next_claim_comes_before_a_single_timeout_is_over(
-    engine: Engine, fresh_postgres_url: str
+    engine: Engine, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten idle connections are half open. The first statement finds out, and all of them are dropped."""
+    monkeypatch.setattr(postgres, "COMMAND_SECONDS", 600.0)  # so that a busy machine does not reach it
     async with HalfOpen.to(fresh_postgres_url) as wire:
         behind = Engine(await open_store(wire.url))
         worker = (await behind.workers.register()).id
@@ -210,7 +211,7 @@ async def test_after_a_network_failure_the_next_claim_comes_before_a_single_time
             except Exception as error:
                 print(f"after {time.monotonic() - began:.1f} s: {error}")
         print(f"claimed after {time.monotonic() - began:.1f} s")
-        assert time.monotonic() - began < 25, "one timeout of a statement is 30 s"
+        assert time.monotonic() - began < 120, "it waited for the timeout of a statement"
         await behind.close()
 
 

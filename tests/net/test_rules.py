@@ -82,7 +82,7 @@ async def test_names_that_are_slow_to_fail_keep_no_other_waiting(monkeypatch: py
     dead = [asyncio.create_task(resolve(f"dead-{n}.example.com", 80)) for n in range(60)]
     try:
         await asyncio.sleep(0)
-        assert await asyncio.wait_for(resolve("fast.example.com", 80), 30) == ["127.0.0.1"]
+        assert await asyncio.wait_for(resolve("fast.example.com", 80), 60) == ["127.0.0.1"]
         assert not any(task.done() for task in dead)
     finally:
         for task in dead:

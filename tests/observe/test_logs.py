@@ -260,9 +260,9 @@ async def main():
         from tests.observe.logged_app import fine, doomed
         good, bad = await fine.enqueue(), await doomed.enqueue()
         working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=lambda worker: None))
-        await good.result(timeout=30)
+        await good.result(timeout=60)
         try:
-            await bad.result(timeout=30)
+            await bad.result(timeout=60)
         except Exception as error:
             print(type(error).__name__)
         stop.set()

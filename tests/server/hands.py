@@ -61,6 +61,6 @@ def held(job: dict[str, Any]) -> dict[str, str]:
 
 async def waiting_there(served: Served, count: int) -> None:
     """Until so many claims wait in that server."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(served.server.long_poll._waiting) != count:  # noqa: ASYNC110  nobody tells a test
             await asyncio.sleep(0.01)

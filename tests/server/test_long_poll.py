@@ -42,7 +42,7 @@ def wait_for(me: Hand, **body: Any) -> asyncio.Task[list[dict[str, Any]]]:
 
 async def have_looked(asked: list[str], count: int) -> None:
     """Until so many claims have found nothing at first, and wait."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while asked.count("overdue") < count:  # noqa: ASYNC110  nobody tells a test
             await asyncio.sleep(0.01)
 

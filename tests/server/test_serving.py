@@ -45,7 +45,7 @@ class Wire:
             task.cancel()
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             lines = head.split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
@@ -58,7 +58,7 @@ class Wire:
         return status, json.loads(body)["code"]
 
     async def is_over(self) -> bool:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             try:
                 return await self._reader.read(1) == b""
             except ConnectionError:
@@ -303,7 +303,7 @@ async def test_whoever_waits_is_let_go_when_the_server_stops(fresh_sqlite_url: s
             await anext(lines)
             began = asyncio.get_running_loop().time()
             served.server.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await waiting).status_code == 204
                 async for _ in lines:
                     continue

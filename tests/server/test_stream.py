@@ -251,7 +251,7 @@ class TestForm:
             start = (await reader.block()).id
             for _ in range(3):
                 theirs = await served.engine.create(NewJob(type="t", tenant="them"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (said := await reader.block()).id == start:
                     continue
             assert said.data is None

@@ -102,7 +102,7 @@ async def read(
 
 async def logged(engine: Engine, first: str, last: str) -> list[tuple[str, int]]:
     """What stands in the log for us between these; other transactions of the database server may hold it back."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             events, _ = await engine.reads.feed(limit=10_000)
             found = [(event.job_id, event.seq) for event in events if event.tenant == OURS]

@@ -280,7 +280,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_to_roll_back(monk
             self.terminated = True
 
     connection = Frozen()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await postgres._roll_back(connection)
     assert connection.terminated
 

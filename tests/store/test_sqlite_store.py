@@ -251,7 +251,7 @@ async def test_a_reader_sees_one_moment_however_long_it_looks(store: SqliteStore
     async def look_twice(tx: Tx) -> list[Any]:
         first = [row["slots"] for row in await tx.all(q.workers)]
         loop.call_soon_threadsafe(looking.set)
-        asyncio.run_coroutine_threadsafe(written.wait(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(written.wait(), loop).result(60)
         return first + [row["slots"] for row in await tx.all(q.workers)]
 
     look = asyncio.create_task(store.read(look_twice))

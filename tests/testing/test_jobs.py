@@ -113,7 +113,7 @@ async def test_drain_says_what_ran_and_how_it_ended(app: App, jobs: Jobs) -> Non
     [ran] = await jobs.drain()
     assert (ran.job_id, ran.type, ran.payload, ran.attempt) == (job.id, "double", {"number": 21}, 1)
     assert (ran.verb, ran.result, ran.error) == ("complete", 42, None)
-    assert await job.result(timeout=20) == 42
+    assert await job.result(timeout=60) == 42
     assert jobs.get(job).state is State.SUCCEEDED
     assert jobs.get(job.id).result == 42
 
@@ -137,7 +137,7 @@ async def test_jobs_made_by_jobs_run_too(app: App, jobs: Jobs) -> None:
 async def test_a_job_may_wait_for_the_result_of_another(app: App, jobs: Jobs) -> None:
     @app.job()
     async def parent() -> int:
-        return await (await child.enqueue()).result(timeout=30) + 1
+        return await (await child.enqueue()).result(timeout=60) + 1
 
     @app.job()
     async def child() -> int:
@@ -305,7 +305,7 @@ async def test_until_done_runs_every_retry_and_raises_nothing_that_was_overcome(
     ran = await jobs.drain(until_done=True)
     assert [each.verb for each in ran] == ["fail", "fail", "complete"]
     assert isinstance(ran[0].error, ConnectionError)
-    assert await job.result(timeout=20) == 3
+    assert await job.result(timeout=60) == 3
 
 
 async def test_until_done_raises_what_a_job_died_of(app: App, jobs: Jobs) -> None:
@@ -405,7 +405,7 @@ async def test_a_process_isolated_job_runs_in_a_child_on_the_same_database_and_t
         assert (second.type, second.result) == ("delivered", 9)
         job = await workshop.what_time_is_it.enqueue()
         await jobs.drain()
-        assert await job.result(timeout=20) == jobs.clock.now()
+        assert await job.result(timeout=60) == jobs.clock.now()
 
 
 async def test_an_error_in_a_child_is_told_with_its_traceback() -> None:

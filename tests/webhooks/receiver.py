@@ -77,7 +77,7 @@ class Receiver:
 
     async def has(self, count: int) -> list[Got]:
         """What came, once so much has."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.got) < count:
                 self.arrived.clear()
                 await self.arrived.wait()

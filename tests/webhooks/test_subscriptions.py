@@ -82,7 +82,7 @@ async def test_a_change_of_one_waits_for_nobody_who_changes_another(fresh_postgr
         webhook, held = await subscribe(engine), await subscribe(engine)
         async with other.transaction():
             await other.execute("SELECT 1 FROM holdfast_webhooks WHERE id = $1 FOR UPDATE", held)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await engine.webhooks.change(webhook, name="books")).name == "books"
     finally:
         await other.close()

@@ -129,8 +129,7 @@ async def test_the_heartbeat_process_is_gone_as_soon_as_its_worker_is_killed(gro
     holder, [lease] = await ground.hold()
     heartbeater = await holder.ask("heartbeater", heartbeater=True)
     holder.process.kill()
-    took = await until(lambda: state_of(heartbeater) is ProcessState.GONE)
-    assert took < 5  # seconds; it takes milliseconds, even if the machine is slow
+    await until(lambda: state_of(heartbeater) is ProcessState.GONE)
     await ground.reap_until(lease.id)
 
 
@@ -191,7 +190,7 @@ async def test_a_worker_beyond_help_is_killed_and_its_job_goes_to_another(
     ground = await open_ground(fresh_sqlite_url)
     holder, [lease] = await ground.hold(watchdog_seconds=watchdog_seconds)
     holder.tell(**command)
-    await asyncio.wait_for(holder.process.wait(), 40)
+    await asyncio.wait_for(holder.process.wait(), 60)
     assert holder.process.returncode == -signal.SIGKILL
     assert reason in await holder.end()
     await ground.reap_until(lease.id)

@@ -89,7 +89,7 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
     async with source_at(served) as source, working(source, app):
         job = await tour.options(tags=["summer"]).enqueue(cities=["Paris", "Oslo", "Bern"])
         expected = {"attempt": 2, "seen": ["Bern", "Oslo", "Paris"], "tags": ["summer"]}
-        assert await job.result(timeout=30) == expected
+        assert await job.result(timeout=60) == expected
     stored = await job.get()
     assert (stored.counters, stored.percent, stored.failures) == ({"cities": 3}, 100, 1)
     parts = await served.engine.reads.parts(job.id)
@@ -109,7 +109,7 @@ async def test_the_context_of_an_error_comes_over_the_wire(served: Served, app: 
     async with source_at(served) as source, working(source, app):
         job = await crawl.enqueue()
         with pytest.raises(JobFailed):
-            await job.result(timeout=30)
+            await job.result(timeout=60)
     stored = await job.get()
     added = {"attempt": 1, "workerId": stored.last_worker}
     assert stored.error["context"] == {"domain": "example.com", "depth": 2, **added}
@@ -131,7 +131,7 @@ async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served
 
     async with source_at(served) as source, working(source, app):
         job = await film.enqueue()
-        assert await job.result(timeout=30) == [True, False]
+        assert await job.result(timeout=60) == [True, False]
     parts = {part.name: (str(part.status), part.done) for part in await served.engine.reads.parts(job.id)}
     assert parts == {"a": ("completed", 4), "b": ("completed", 4)}
 
@@ -156,11 +156,11 @@ async def test_it_waits_for_child_jobs_without_a_slot(served: Served, app: App, 
 
     async with source_at(served) as source, working(source, app, concurrency=1):
         job = await book.enqueue()
-        await asyncio.wait_for(began.wait(), 30)
+        await asyncio.wait_for(began.wait(), 60)
         children = [NewJob(type="page", payload={"number": number}, parent_id=job.id) for number in range(pages)]
         made_of = await served.engine.create_many(children)
         made.set()
-        assert await job.result(timeout=30) == "attempt 1, execution 2"
+        assert await job.result(timeout=60) == "attempt 1, execution 2"
     assert [(await served.engine.reads.get(child.id)).state for child in made_of] == [State.SUCCEEDED] * pages
     told = [
         (event.verb, event.reason) for event in await served.engine.reads.history(job.id) if event.verb == "release"
@@ -177,7 +177,7 @@ async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Serv
     async with source_at(served) as source, working(source, app):
         job = await writer.enqueue()
         with pytest.raises(JobFailed, match="a guard or an effect of the job type") as failed:
-            await job.result(timeout=30)
+            await job.result(timeout=60)
     assert (failed.value.code, (await job.get()).attempt) == ("no_database", 1)
 
 
@@ -190,7 +190,7 @@ async def test_what_it_cannot_say_fails_the_job_and_not_the_worker(served: Serve
 
     async with source_at(served) as source, working(source, app):
         handed_in = {what: await strange.enqueue(what=what) for what in ("nan", "long", "raise", "fine")}
-        assert await handed_in["fine"].result(timeout=30) == "yes"
+        assert await handed_in["fine"].result(timeout=60) == "yes"
         ended = {}
         for what, job in handed_in.items():
             await until(lambda job=job: is_final(job))
@@ -228,7 +228,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(served: Served, app: Ap
     async with Gate.to(served.url) as gate:
         gate.cut_at(f"POST /api/worker/{verb}".encode(), after=heard)
         async with source_at(served, gate.url) as source, working(source, app):
-            assert await job.result(timeout=30) == ran[0]
+            assert await job.result(timeout=60) == ran[0]
         assert gate.cuts >= 1
     stored = await job.get()
     assert (len(ran), stored.attempt, stored.failures, stored.lost) == (1, 1, 0, 0)
@@ -260,7 +260,7 @@ async def test_an_idle_worker_is_given_a_job_the_moment_it_comes(served: Served,
     async with source_at(served) as source, working(source, app):
         await until(lambda: bool(source._unheard))
         await asyncio.sleep(0.5)
-        assert await (await quick.enqueue()).result(timeout=30) == "done"
+        assert await (await quick.enqueue()).result(timeout=60) == "done"
 
 
 async def test_a_cancel_and_a_lost_lease_reach_it_with_a_beat(served: Served, app: App) -> None:

@@ -46,7 +46,7 @@ async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
         await until(lambda: ("complete", 1) in at_work.source.calls)
         assert len(told(caplog)) == 1, "one part can work while others still cannot"
         at_work.source.broken.clear()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
         at_work.worker.on_heartbeat(HeartbeatResult(renewed=True))
         await until(lambda: len(told(caplog)) == 2)
     assert [level for level, _ in told(caplog)] == ["WARNING", "INFO"]

@@ -38,7 +38,7 @@ async def test_a_job_runs_and_its_result_is_kept(app: App) -> None:
         return 2 * number
 
     async with working(app):
-        assert await (await double.enqueue(21)).result(20) == 42
+        assert await (await double.enqueue(21)).result(60) == 42
 
 
 async def test_sync_and_async_handlers_run_side_by_side(app: App) -> None:
@@ -56,8 +56,8 @@ async def test_sync_and_async_handlers_run_side_by_side(app: App) -> None:
 
     async with working(app):
         first, second = await in_thread.enqueue(), await on_loop.enqueue()
-        assert (await first.result(20)).startswith("holdfast-job")
-        assert await second.result(20) == "MainThread"
+        assert (await first.result(60)).startswith("holdfast-job")
+        assert await second.result(60) == "MainThread"
 
 
 async def test_never_more_at_once_than_slots(app: App) -> None:
@@ -73,7 +73,7 @@ async def test_never_more_at_once_than_slots(app: App) -> None:
 
     async with working(app, concurrency=3):
         jobs = await count.enqueue_many([{}] * 40)
-        await asyncio.gather(*(job.result(20) for job in jobs))
+        await asyncio.gather(*(job.result(60) for job in jobs))
     assert most == 3
 
 
@@ -139,7 +139,7 @@ async def test_a_job_on_its_last_attempt_never_waits_in_a_worker(app: App) -> No
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())
-        await asyncio.gather(*(job.result(30) for job in jobs))
+        await asyncio.gather(*(job.result(60) for job in jobs))
         watching.cancel()
     assert set(seen) == {0}
 
@@ -234,7 +234,7 @@ async def test_a_thread_that_ends_while_the_worker_stops_has_succeeded(app: App)
             at_work.worker.stop()
             await told.wait()
             gate.set()
-            assert await job.result(20) == "done"
+            assert await job.result(60) == "done"
     finally:
         gate.set()
 
@@ -260,7 +260,7 @@ async def test_a_worker_that_never_claimed_anything_stops_at_once(app: App) -> N
 
     async with working(app, stop_grace_seconds=60) as at_work:
         at_work.worker.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await at_work.running
 
 
@@ -299,7 +299,7 @@ async def test_nothing_leaks_from_one_job_into_the_next(app: App, kind: str) -> 
     jobs = await job_type.enqueue_many([{}] * 20)
     async with working(app, concurrency=1):
         for job in jobs:
-            await job.result(20)
+            await job.result(60)
     assert set(seen) == {"nobody's"}
 
 
@@ -318,7 +318,7 @@ async def test_a_disabled_worker_finishes_and_goes_on_when_it_is_enabled_again(a
         assert await job.status() == "PENDING"
         await engine.workers.enable(at_work.source.worker)
         at_work.worker.on_heartbeat(HeartbeatResult(enabled=True))
-        assert await job.result(20) == "ran"
+        assert await job.result(60) == "ran"
 
 
 async def test_a_worker_that_was_forgotten_ends_so_that_another_can_register(app: App) -> None:
@@ -389,7 +389,7 @@ class TestOutcomes:
             first, second = await can.enqueue(), await cannot.enqueue()
             for job in (first, second):
                 with pytest.raises(JobFailed):
-                    await job.result(20)
+                    await job.result(60)
         assert (await first.get()).state is State.REJECTED
         assert (await second.get()).state is State.DEAD
 
@@ -400,7 +400,7 @@ class TestOutcomes:
 
         async with working(app):
             with pytest.raises(JobFailed) as failed:
-                await (await picky.enqueue()).result(20)
+                await (await picky.enqueue()).result(60)
         assert failed.value.code == "ValueError"
 
     async def test_a_result_that_is_not_json_fails_for_good_and_harms_nobody_else(self, app: App) -> None:
@@ -410,9 +410,9 @@ class TestOutcomes:
 
         async with working(app):
             bad, good = await odd.enqueue(True), await odd.enqueue(False)
-            assert await good.result(20) == "fine"
+            assert await good.result(60) == "fine"
             with pytest.raises(JobFailed) as failed:
-                await bad.result(20)
+                await bad.result(60)
         assert failed.value.code == "result_not_json"
 
     async def test_an_error_that_quotes_what_no_database_keeps_is_still_told(self, app: App) -> None:
@@ -422,7 +422,7 @@ class TestOutcomes:
 
         async with working(app):
             with pytest.raises(JobFailed) as failed:
-                await (await binary.enqueue()).result(20)
+                await (await binary.enqueue()).result(60)
         assert failed.value.code == "ValueError"
 
     async def test_a_report_that_the_database_refuses_does_not_hold_up_the_others(self, app: App) -> None:
@@ -441,10 +441,10 @@ class TestOutcomes:
 
         async with working(app):
             broke, fine = await booked.enqueue("broke"), await paid.enqueue("fine")
-            assert await fine.result(20) == "fine"
+            assert await fine.result(60) == "fine"
             await until(lambda: engine.ctx.hook_failures["toy", "complete"] > 1)
             broken = False
-            assert await broke.result(20) == "broke", "its report was tried again"
+            assert await broke.result(60) == "broke", "its report was tried again"
 
     async def test_a_worker_whose_hook_fails_stops_all_the_same(self, app: App) -> None:
         """What it could not report is lost with its lease, and done again."""
@@ -484,7 +484,7 @@ class TestOutcomes:
 
         async with working(app):
             with pytest.raises(JobFailed) as failed:
-                await (await guarded.enqueue()).result(20)
+                await (await guarded.enqueue()).result(60)
         assert failed.value.code == "no_quota"
 
 
@@ -504,7 +504,7 @@ class TestClocks:
 
         async with working(app):
             with pytest.raises(JobFailed) as failed:
-                await (await endless.enqueue()).result(20)
+                await (await endless.enqueue()).result(60)
         assert failed.value.code == "timeout"
 
     async def test_the_timeout_of_one_job_can_be_its_own(self, app: App) -> None:
@@ -514,7 +514,7 @@ class TestClocks:
 
         async with working(app):
             with pytest.raises(JobFailed) as failed:
-                await (await endless.options(timeout=0.2).enqueue()).result(20)
+                await (await endless.options(timeout=0.2).enqueue()).result(60)
         assert failed.value.code == "timeout"
 
     async def test_silence_ends_a_job_that_promised_progress(self, app: App) -> None:
@@ -537,10 +537,10 @@ class TestClocks:
         assert engine is not None
         async with working(app, middleware=app.middleware_stack):
             talks = await reporting.enqueue(times=12)
-            assert await talks.result(20) is None
+            assert await talks.result(60) is None
             silent = await reporting.enqueue(times=0)
             with pytest.raises(JobFailed) as failed:
-                await silent.result(20)
+                await silent.result(60)
         assert failed.value.code in ("no_progress", "timeout")
 
     async def test_a_thread_that_looks_ends_when_its_time_is_up(self, app: App) -> None:
@@ -552,7 +552,7 @@ class TestClocks:
 
         async with working(app) as at_work:
             with pytest.raises(JobFailed) as failed:
-                await (await looks.enqueue()).result(20)
+                await (await looks.enqueue()).result(60)
             await until(lambda: at_work.worker.stuck == 0)
         assert failed.value.code == "timeout"
 
@@ -581,9 +581,9 @@ class TestClocks:
         try:
             async with working(app, concurrency=2, kill_grace_seconds=0.1) as at_work:
                 with pytest.raises(JobFailed):
-                    await (await deaf.enqueue()).result(20)
+                    await (await deaf.enqueue()).result(60)
                 assert at_work.worker.stuck == 1
-                assert await (await other.enqueue()).result(20) == "ran"
+                assert await (await other.enqueue()).result(60) == "ran"
                 gate.set()
                 await until(lambda: at_work.worker.stuck == 0)
         finally:
@@ -617,7 +617,7 @@ class TestCancel:
             found = await job.get()
             at_work.worker.on_heartbeat(HeartbeatResult(cancel=[HeldLease(job.id, str(found.lease_token))]))
             with pytest.raises(JobFailed) as failed:
-                await job.result(20)
+                await job.result(60)
         assert failed.value.status == "CANCELED"
 
     async def test_progress_hears_of_a_cancel_too(self, app: App) -> None:
@@ -632,7 +632,7 @@ class TestCancel:
             await until(lambda: at_work.worker.slots.busy == 1)
             await job.cancel()
             with pytest.raises(JobFailed) as failed:
-                await job.result(20)
+                await job.result(60)
         assert failed.value.status == "CANCELED"
 
     async def test_a_handler_that_finishes_all_the_same_has_succeeded(self, app: App) -> None:
@@ -649,7 +649,7 @@ class TestCancel:
             await until(lambda: at_work.worker.slots.busy == 1)
             await job.cancel()
             at_work.worker.on_heartbeat(HeartbeatResult(cancel=[HeldLease(job.id, str((await job.get()).lease_token))]))
-            assert await job.result(20) == "done anyway"
+            assert await job.result(60) == "done anyway"
 
 
 class TestLostLeases:
@@ -703,7 +703,7 @@ class TestLostLeases:
             assert instance is not None
             await engine.maintenance.reap(gone=[instance])
             gate.set()
-            assert await job.result(20) == "late"
+            assert await job.result(60) == "late"
         assert [attempt.outcome for attempt in await engine.reads.attempts(job.id)] == ["lost", "succeeded"]
 
 
@@ -719,7 +719,7 @@ class TestTrouble:
             await until(lambda: sum(verb == "complete" for verb, _ in at_work.source.calls) >= 3)
             assert {await job.status() for job in jobs} == {"RUNNING"}
             at_work.source.broken.clear()
-            assert [await job.result(20) for job in jobs] == list(range(20))
+            assert [await job.result(60) for job in jobs] == list(range(20))
 
     async def test_claiming_goes_on_when_the_database_is_back(self, app: App) -> None:
         @app.job()
@@ -731,7 +731,7 @@ class TestTrouble:
             job = await quick.enqueue()
             await until(lambda: sum(verb == "claim" for verb, _ in at_work.source.calls) >= 3)
             at_work.source.broken.clear()
-            assert await job.result(20) == "ran"
+            assert await job.result(60) == "ran"
 
     async def test_jobs_claimed_in_an_answer_that_was_lost_are_run_and_not_given_back(self, app: App) -> None:
         @app.job()
@@ -744,7 +744,7 @@ class TestTrouble:
             at_work.source.lost_answers.add("claim")
             second = await quick.enqueue()
             await until(lambda: "claim" not in at_work.source.lost_answers)
-            assert [await job.result(20), await second.result(20)] == ["ran", "ran"]
+            assert [await job.result(60), await second.result(60)] == ["ran", "ran"]
         outcomes = [attempt.outcome for made in (job, second) for attempt in await engine.reads.attempts(made.id)]
         assert outcomes == ["succeeded", "succeeded"]
 
@@ -756,7 +756,7 @@ class TestTrouble:
         async with working(app) as at_work:
             at_work.source.lost_answers.add("complete")
             job = await quick.enqueue()
-            assert await job.result(20) == "ran"
+            assert await job.result(60) == "ran"
             await until(lambda: at_work.worker.held == 0)
         assert (await verbs(app, job.id)).count("complete") == 1
 

@@ -68,8 +68,8 @@ async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
     async with working(app, figures=figures) as at_work:
         failed, snoozed, canceled = await fails.enqueue(), await snoozes.enqueue(), await lasts.enqueue()
         with pytest.raises(JobFailed):
-            await failed.result(20)
-        await snoozed.result(20)
+            await failed.result(60)
+        await snoozed.result(60)
         await until(lambda: [run.lease.type for run in at_work.worker.running()] == ["lasts"])
         assert told(figures.registry)["job_active_count"] == {("fails",): 0, ("lasts",): 1, ("snoozes",): 0}
         await canceled.cancel()
@@ -115,7 +115,7 @@ async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted
         gate.set()
         await until(lambda: told(figures.registry)["holdfast_attempts_total"].get(("gated", "lost")))
         await until(lambda: told(figures.registry)["holdfast_attempts_total"].get(("talks", "lost")))
-        await late.result(20)
+        await late.result(60)
     found = told(figures.registry)
     assert found["holdfast_leases_lost_total"] == {(): 2}
     assert found["holdfast_stale_writes_rejected_total"] == {(): 2}
@@ -134,7 +134,7 @@ async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
     engine = await app.engine()
     due = (await job.get()).run_at
     async with working(app, figures=figures):
-        await job.result(20)
+        await job.result(60)
         await until(lambda: told(figures.registry)["holdfast_attempts_total"])
     claimed = next(event.at for event in await engine.reads.history(job.id) if event.verb == "claim")
     number, seconds = told(figures.registry)["holdfast_wait_seconds"]["slow",]

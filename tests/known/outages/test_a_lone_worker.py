@@ -46,6 +46,6 @@ async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renew
         for entry in worker.slots.lease_table.entries():
             worker.slots.lease_table.renewed(entry.slot, clock.monotonic())
         worker.on_heartbeat(alone)
-        assert [await job.result(20) for job in waiting] == ["done"] * 5
+        assert [await job.result(60) for job in waiting] == ["done"] * 5
         clock.offset = 0  # that of the table, where new leases are put
-        assert await (await quick.enqueue()).result(20) == "done", "and it claims again"
+        assert await (await quick.enqueue()).result(60) == "done", "and it claims again"

@@ -41,14 +41,14 @@ async def test_jobs_that_wait_in_a_worker_are_not_given_back_because_of_an_outag
 
     async with working(app, concurrency=1) as at_work:
         for job in await quick.enqueue_many([{}] * 30):
-            await job.result(30)
+            await job.result(60)
         at_work.source.broken["progress"] = AWAY
         handed_in = [await reports.enqueue(), *await quick.enqueue_many([{}] * 10)]
         await until(lambda: at_work.worker.slots.buffer and at_work.worker.waiting)
         await asyncio.sleep(1.5)  # longer than a job may wait behind a handler that does not end
         at_work.source.broken.clear()
         for job in handed_in:
-            await job.result(30)
+            await job.result(60)
     assert [await verbs(app, job.id) for job in handed_in if "release" in await verbs(app, job.id)] == []
 
 
@@ -65,7 +65,7 @@ async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
     try:
         async with working(app, concurrency=1) as at_work:
             for job in await quick.enqueue_many([{}] * 30):
-                await job.result(30)
+                await job.result(60)
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             handed_in = [await long.enqueue(), *await quick.enqueue_many([{}] * 10)]
             await until(lambda: at_work.worker.slots.buffer)
@@ -75,7 +75,7 @@ async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
             await until(lambda: not at_work.worker.slots.buffer)
             gate.set()
             for job in handed_in:
-                await job.result(30)
+                await job.result(60)
     finally:
         gate.set()
 
@@ -94,7 +94,7 @@ async def test_a_claim_whose_answer_was_lost_is_run_and_not_given_back(app: App,
         at_work.source.broken["recover_claims"] = OutcomeUnknown("away again, on purpose")
         await until(lambda: [verb for verb, _ in at_work.source.calls].count("recover_claims") >= times)
         at_work.source.broken.clear()
-        assert [await job.result(30) for job in jobs] == ["ran"] * 5
+        assert [await job.result(60) for job in jobs] == ["ran"] * 5
     for job in jobs:
         assert "release" not in await verbs(app, job.id)
         assert (await verbs(app, job.id)).count("claim") == 1
@@ -115,8 +115,8 @@ async def test_a_claimed_job_that_cannot_be_read_does_not_end_the_worker(app: Ap
         engine = await app.engine()
         await ask(engine, "UPDATE holdfast_jobs SET payload = '{not json' WHERE id = :id RETURNING id", id=spoilt.id)
         at_work.source.broken.clear()
-        assert await good.result(30) == "ran"
-        assert await (await quick.enqueue()).result(30) == "ran"
+        assert await good.result(60) == "ran"
+        assert await (await quick.enqueue()).result(60) == "ran"
 
 
 async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_worker(app: App) -> None:
@@ -132,7 +132,7 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
     try:
         async with working(app, concurrency=1) as at_work:
             for job in await quick.enqueue_many([{}] * 30):
-                await job.result(30)
+                await job.result(60)
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             await long.enqueue()
             await until(lambda: at_work.worker.slots_used == 1)
@@ -146,7 +146,7 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
             engine = await app.engine()
             await engine.release(at_work.source.worker, run.lease.id, run.lease.token)  # as the sweeper would free it
             gate.set()
-            await waits.result(30)
+            await waits.result(60)
     finally:
         gate.set()
 

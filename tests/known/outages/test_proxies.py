@@ -51,7 +51,7 @@ async def test_a_result_is_delivered_although_a_proxy_answers_in_the_servers_pla
 
         async with source_at(served, gate.url, clock=Impatient()) as source, working(source, app, concurrency=1):
             job = await handler.enqueue()
-            assert await job.result(30) == "done"
+            assert await job.result(60) == "done"
         assert gate.refused >= 4
     found = await job.get()
     assert (found.state, found.attempt, found.failures) == (State.SUCCEEDED, 1, 0)
@@ -63,7 +63,7 @@ async def test_many_results_are_delivered_one_by_one_if_need_be(served: Served, 
 
         @app.job()
         async def handler(number: int) -> int:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await ready.wait()
             if number == 0:
                 gate.refuse(*[500] * 20)
@@ -71,7 +71,7 @@ async def test_many_results_are_delivered_one_by_one_if_need_be(served: Served, 
 
         async with source_at(served, gate.url, clock=Impatient()) as source, working(source, app, concurrency=10):
             handed_in = await handler.enqueue_many([{"number": number} for number in range(10)])
-            assert [await job.result(30) for job in handed_in] == list(range(10))
+            assert [await job.result(60) for job in handed_in] == list(range(10))
         assert gate.refused >= 10
 
 
@@ -83,7 +83,7 @@ async def test_a_refusal_of_the_server_itself_still_counts(served: Served, app: 
     async with source_at(served) as source, working(source, app):
         job = await handler.enqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.result(30)
+            await job.result(60)
     assert failed.value.code == "result_too_large"
 
 

@@ -70,7 +70,7 @@ async def test_each_kind_of_report_waits_for_the_database_to_come_back(
         job = await handler.enqueue()
         await until(lambda: [verb for verb, _ in at_work.source.calls].count("progress") >= 3)
         at_work.source.broken.clear()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
     assert ran == (["one"] if way in ("parts", "step") else [])
     assert (await job.get()).failures == 0
 
@@ -89,7 +89,7 @@ async def test_a_report_that_hangs_does_not_time_a_healthy_job_out(app: App) -> 
         await until(lambda: len(at_work.worker.waiting) == 1)
         await asyncio.sleep(2.5)  # the hang itself
         back.set()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
     assert (await job.get()).failures == 0
 
 
@@ -107,7 +107,7 @@ async def test_a_thread_that_reports_in_an_outage_waits_too(app: App) -> None:
         job = await handler.enqueue()
         await until(lambda: [verb for verb, _ in at_work.source.calls].count("progress") >= 3)
         at_work.source.broken.clear()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
     assert ran == ["one"]
 
 
@@ -123,7 +123,7 @@ async def test_the_newest_report_is_what_stays(app: App) -> None:
         job = await handler.enqueue()
         await until(lambda: [verb for verb, _ in at_work.source.calls].count("progress") >= 2)
         at_work.source.broken.clear()
-        await job.result(20)
+        await job.result(60)
     assert (await job.get()).step == "step-9"
 
 
@@ -142,7 +142,7 @@ async def test_the_second_attempt_finds_its_steps_although_the_database_is_away_
         job = await handler.enqueue()
         await until(lambda: [verb for verb, _ in at_work.source.calls].count("parts") >= 2)
         at_work.source.broken.clear()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
     assert ran == [1]
 
 
@@ -163,7 +163,7 @@ async def test_a_step_whose_storing_was_interrupted_is_not_run_again(app: App) -
         job = await handler.enqueue()
         await until(lambda: "interrupted" in ran)
         at_work.source.broken.clear()
-        assert await job.result(20) == "receipt"
+        assert await job.result(60) == "receipt"
     assert ran == ["paid", "interrupted"]
 
 
@@ -190,7 +190,7 @@ async def test_time_spent_waiting_for_the_database_does_not_count_against_the_ti
         run.begun_at += 60
         run.progress_at += 60
         at_work.source.broken.clear()
-        assert await job.result(20) == "done"
+        assert await job.result(60) == "done"
 
 
 @pytest.mark.parametrize("kind", ["loop", "thread"])
@@ -239,7 +239,7 @@ async def test_a_handler_that_enqueues_while_the_database_is_away_has_not_failed
 
     async with working(app):
         job = await handler.enqueue()
-        assert await job.result(30) == "done"
+        assert await job.result(60) == "done"
     found = await job.get()
     assert (found.attempt, found.failures, found.lost) == (1, 0, 0)
 
@@ -274,12 +274,12 @@ async def test_a_parent_fails_by_a_child_that_failed_with_the_code_of_an_outage(
 
     @app.job(max_attempts=1)
     async def parent() -> None:
-        await (await child.enqueue()).result(20)
+        await (await child.enqueue()).result(60)
 
     async with working(app):
         job = await parent.enqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.result(40)
+            await job.result(60)
     assert failed.value.code == "store_unavailable"
     assert (await job.get()).attempt == 1
 
@@ -292,5 +292,5 @@ async def test_what_a_report_itself_says_wrong_still_fails_the_handler(app: App)
     async with working(app):
         job = await handler.enqueue()
         with pytest.raises(JobFailed) as failed:
-            await job.result(20)
+            await job.result(60)
     assert failed.value.code == "invalid_field"

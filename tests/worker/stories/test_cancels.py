@@ -33,7 +33,7 @@ async def ended_by_being_told_or_killed(on: Stage, queue: str) -> None:
         await on.started(job)
     assert [await job.cancel() for job in running] == [False] * 3
     for job in running:
-        done = await on.final(job, seconds=20)
+        done = await on.final(job)
         assert (done.state, done.attempt) == (State.CANCELED, 1)
         took = (done.finished_at - done.cancel_requested_at).total_seconds()
         print(f"{done.type} ended {took:.2f} s after its cancel")
@@ -46,7 +46,7 @@ async def ended_with_its_worker_process(on: Stage, queue: str) -> None:
     job = await jobs.in_a_thread.options(queue=queue, policy=SHORT).enqueue(seconds=100)
     worker = await on.started(job)
     await job.cancel()
-    assert (await on.final(job, seconds=20)).state is State.CANCELED
+    assert (await on.final(job)).state is State.CANCELED
     await command.ready(2)
     assert worker not in command.workers
     after = await jobs.innocent.options(queue=queue).enqueue()

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 OpenStage = Callable[..., Awaitable[Stage]]
 
 WATCHED_SECONDS = 3.5  # longer than the death watch needs to make up its mind
-RECOVERED_SECONDS = 15  # generous: 5 is the aim, and printed
-SURVIVAL_SECONDS = 5  # generous: 1 is the aim
+RECOVERED_SECONDS = 60  # on a busy machine: 5 is the aim, and printed
+SURVIVAL_SECONDS = 60  # on a busy machine: 1 is the aim
 
 
 async def test_a_killed_worker_costs_a_few_seconds_and_one_attempt_and_leaves_no_process(stage: OpenStage) -> None:

@@ -15,7 +15,7 @@ from tests.worker.stories.stage import Command, Stage, eventually
 pytestmark = pytest.mark.slow
 OpenStage = Callable[..., Awaitable[Stage]]
 
-CLAIM_SECONDS = 1.0  # generous: no claim begins later than 0.1 s after the signal, and the last may be under way
+CLAIM_SECONDS = 2.5  # less than the grace: no claim begins later than 0.1 s after the signal, if it has a core
 
 
 async def test_a_worker_told_to_stop_under_load_finishes_or_gives_back_everything(stage: OpenStage) -> None:
@@ -78,7 +78,7 @@ async def stopped_in_good_order(on: Stage, queue: str, stop: Callable[[Command],
 
 
 async def test_a_second_stop_ends_it_at_once_and_the_job_starts_again_elsewhere(stage: OpenStage) -> None:
-    on = await stage()  # the grace is 25 s
+    on = await stage(stop_grace_seconds=600)
     command = await on.start()
     job = await jobs.in_a_thread.enqueue(seconds=100)
     await on.started(job)
@@ -87,9 +87,9 @@ async def test_a_second_stop_ends_it_at_once_and_the_job_starts_again_elsewhere(
     assert command.workers
     command.signal(signal.SIGTERM)
     told = time.monotonic()
-    await command.ended(10)
+    await command.ended()
     print(f"ended {time.monotonic() - told:.2f} s after the second signal")
-    await eventually(lambda: not command.pids(), 5)
+    await eventually(lambda: not command.pids())
     await on.start()
     assert (await on.final(job)).result == 2
     assert await on.outcomes(job) == ["lost", "succeeded"]

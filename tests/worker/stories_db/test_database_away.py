@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
 
 AWAY_SECONDS = 2.5
-RESUMED_SECONDS = 20  # generous: 5 is the aim, and printed
+RESUMED_SECONDS = 60  # on a busy machine: 5 is the aim, and printed
 
 END_ALL_OTHERS = """
 SELECT count(pg_terminate_backend(pid))
