@@ -40,6 +40,12 @@ END = ("commit", "release", "forfeit")
 JOBS = Query("jobs", "SELECT id, type, state FROM holdfast_jobs")
 
 
+async def cancel_each(engine: Engine, jobs: list[str]) -> None:
+    for job in jobs:
+        with contextlib.suppress(HoldfastError):
+            await engine.cancel(job)
+
+
 class Died(BaseException):
     """The process ended here: nothing of what it did and had not committed is left."""
 
@@ -175,7 +181,7 @@ class Histories:
     async def _cancel(self, engine: Engine) -> None:
         jobs = [job.id for job in (await engine.reads.page(limit=20)).jobs if not job.final]
         if jobs:
-            await engine.cancel_many(self._chance.sample(jobs, k=min(len(jobs), 2)))
+            await cancel_each(engine, self._chance.sample(jobs, k=min(len(jobs), 2)))
 
     async def _operate(self, engine: Engine) -> None:
         jobs = (await engine.reads.page(limit=20)).jobs
@@ -198,7 +204,7 @@ class Histories:
             left = [job.id for job in (await engine.reads.page(limit=200)).jobs if not job.final]
             if not left:
                 break
-            await engine.cancel_many(left)
+            await cancel_each(engine, left)
             for lease in await engine.claim(self._worker, limit=100, instance="i"):
                 with contextlib.suppress(HoldfastError):
                     await engine.complete(self._worker, lease.id, lease.token)

@@ -263,27 +263,9 @@ class Engine(Component):
             alone=True,
         )
 
-    async def fail(
-        self,
-        worker: str,
-        job_id: str,
-        token: str,
-        code: str,
-        message: str = "",
-        *,
-        context: dict[str, Any] | None = None,
-        retry_after_seconds: float | None = None,
-        permanent: bool = False,
-    ) -> Settled:
-        failure = Fail(
-            id=job_id,
-            token=token,
-            code=code,
-            message=message,
-            context=context,
-            retry_after_seconds=retry_after_seconds,
-            permanent=permanent,
-        )
+    async def fail(self, worker: str, job_id: str, token: str, code: str, message: str = "", **about: Any) -> Settled:
+        """`about`: the other fields of `Fail`."""
+        failure = Fail(job_id, token, code=code, message=message, **about)
         return the_only(await self.fail_many(worker, [failure]))
 
     async def fail_many(self, worker: str, failures: list[Fail]) -> list[Settled | HoldfastError]:
@@ -299,18 +281,9 @@ class Engine(Component):
             lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.ctx, batch, worker=worker))
         )
 
-    async def reject(
-        self,
-        worker: str,
-        job_id: str,
-        token: str,
-        code: str,
-        message: str = "",
-        *,
-        context: dict[str, Any] | None = None,
-    ) -> Settled:
-        verdict = Rejection(id=job_id, token=token, code=code, message=message, context=context)
-        return the_only(await self.reject_many(worker, [verdict]))
+    async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "", **about: Any) -> Settled:
+        rejection = Rejection(job_id, token, code=code, message=message, **about)
+        return the_only(await self.reject_many(worker, [rejection]))
 
     async def reject_many(self, worker: str, verdicts: list[Rejection]) -> list[Settled | HoldfastError]:
         return await self.store.write(
@@ -322,30 +295,22 @@ class Engine(Component):
 
     # -- operating --------------------------------------------------------------------------------------------
 
-    async def cancel(self, job_id: str, **options: Any) -> _cancel.Canceling:
-        return the_only(await self.cancel_many([job_id], **options))
-
-    async def cancel_many(
-        self, job_ids: list[str], *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
-    ) -> list[_cancel.Canceling | HoldfastError]:
-        return await self._each(
-            job_ids,
-            lambda tx, job: _cancel.cancel(tx, self.ctx, job, actor=actor, reason=reason, tenant=tenant),
+    async def cancel(
+        self, job_id: str, *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
+    ) -> _cancel.Canceling:
+        return await self._alone(
+            lambda tx: _cancel.cancel(tx, self.ctx, job_id, actor=actor, reason=reason, tenant=tenant)
         )
 
     async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
         """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
         return await self.store.write(lambda tx: _wake.wake(tx, self.ctx, job_id, tenant=tenant))
 
-    async def requeue(self, job_id: str, **options: Any) -> Job:
-        return the_only(await self.requeue_many([job_id], **options))
-
-    async def requeue_many(
-        self, job_ids: list[str], *, actor: Actor = Actor.SYSTEM, reason: str = "requeued", tenant: str | None = None
-    ) -> list[Job | HoldfastError]:
-        return await self._each(
-            job_ids,
-            lambda tx, job: _requeue.requeue(tx, self.ctx, job, actor=actor, reason=reason, tenant=tenant),
+    async def requeue(
+        self, job_id: str, *, actor: Actor = Actor.SYSTEM, reason: str = "requeued", tenant: str | None = None
+    ) -> Job:
+        return await self._alone(
+            lambda tx: _requeue.requeue(tx, self.ctx, job_id, actor=actor, reason=reason, tenant=tenant)
         )
 
     async def discard(self, *job_ids: str, actor: Actor = Actor.SYSTEM, reason: str = "discarded") -> list[str]:
@@ -372,28 +337,9 @@ class Engine(Component):
             )
         )
 
-    async def redrive_many(
-        self, job_ids: list[str], *, actor: Actor = Actor.API, tenant: str | None = None
-    ) -> list[Created | HoldfastError]:
-        return await self._each(
-            job_ids, lambda tx, job: _redrive.redrive(tx, self.ctx, job, actor=actor, tenant=tenant)
-        )
-
-    async def _each(
-        self, job_ids: list[str], work: Callable[[Tx, str], Awaitable[_Answer]]
-    ) -> list[_Answer | HoldfastError]:
-        """An answer or a refusal for each job, in one transaction: a refusal has written nothing, or undone it."""
-
-        async def answers(tx: Tx) -> list[_Answer | HoldfastError]:
-            return [await _answer(work(tx, job_id)) for job_id in job_ids]
-
-        return await self.store.write(answers)
-
-    # -- maintaining: bounded steps that any number of processes may run at once ---------------------------------
-
-    # -- workers ----------------------------------------------------------------------------------------------
-
-    # -- reading ----------------------------------------------------------------------------------------------
+    async def _alone(self, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
+        """A refusal is raised after the commit, which keeps what was recorded about a hook that failed."""
+        return the_only([await self.store.write(lambda tx: _answer(work(tx)))])
 
 
 async def _answer(work: Awaitable[_Answer]) -> _Answer | HoldfastError:
