@@ -23,7 +23,7 @@ STATE = "/var/lib/holdfast"  # where the volume of the same name is mounted
 
 
 def with_defaults(text: str) -> str:
-    """As for somebody who has set none of its variables."""
+    """With none of its variables set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
@@ -75,5 +75,5 @@ class Machine:
 
     def is_healthy(self, name: str, url: str) -> bool:
         """As its health check finds it, there."""
-        told = environment(**self.variables(name) | {"HEALTH_URL": url + "/livez"})
-        return subprocess.run(image.healthcheck(), env=told, capture_output=True, check=False).returncode == 0
+        variables = environment(**self.variables(name) | {"HEALTH_URL": url + "/livez"})
+        return subprocess.run(image.healthcheck(), env=variables, capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""A server to ask, as those who deploy Holdfast ask it."""
+"""A server that the tests of this folder ask."""
 
 from collections.abc import AsyncIterator
 

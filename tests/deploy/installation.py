@@ -1,4 +1,4 @@
-"""A whole installation, as the examples of deploy/ have it: a server, a worker, jobs that ended, and what they tell."""
+"""A whole installation, as the examples of deploy/ have it: a server, a worker, jobs that ended, and their metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.deploy.promql import Scrape
 from tests.server.steps import ADMIN, SECRET, bearer
 
 SERVER, WORKER = "holdfast-server", "holdfast-worker"
-NOBODY = "http://127.0.0.1:9/"
+UNREACHABLE = "http://127.0.0.1:9/"
 
 
 def worker_container() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def worker_arguments() -> list[str]:
 
 @contextmanager
 def installation(folder: Path) -> Iterator[tuple[httpx2.Client, httpx2.Client]]:
-    """Somebody to ask the server, and somebody to ask the worker."""
+    """Clients of the server and of the worker."""
     surroundings = {
         "HOLDFAST_DATABASE_URL": f"sqlite:///{folder}/jobs.db",
         "HOLDFAST_ADMIN_SECRET": SECRET,
@@ -82,7 +82,7 @@ def _wait_for_probes(worker: httpx2.Client) -> None:
 
 
 def _send_a_webhook(server: httpx2.Client) -> None:
-    made = server.post("/api/admin/webhooks", json={"url": NOBODY}, headers=ADMIN).raise_for_status().json()
+    made = server.post("/api/admin/webhooks", json={"url": UNREACHABLE}, headers=ADMIN).raise_for_status().json()
     server.post(f"/api/admin/webhooks/{made['webhook']['webhookId']}/test", headers=ADMIN).raise_for_status()
 
 

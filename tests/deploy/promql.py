@@ -16,7 +16,7 @@ Labels = frozenset[str]
 
 
 class Wrong(AssertionError):
-    """The expression asks for something that nobody exposes, or in a way that means nothing."""
+    """The expression asks for a metric that no process exposes, or has no meaning."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Scrape:
 
     def selected(self, selector: Any) -> list[Series]:
         if selector.name not in self.series:
-            raise Wrong(f"nobody exposes {selector.name}")
+            raise Wrong(f"no process exposes {selector.name}")
         found = self.series[selector.name]
         for matcher in selector.matchers.matchers:
             found = [one for one in found if _fits(one, matcher)]

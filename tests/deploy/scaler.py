@@ -17,7 +17,7 @@ def at(location: str, answer: Any) -> Any:
 
 
 async def asked_by_keda(served: Served, trigger: dict[str, Any], key: str) -> float:
-    """As the metrics-api scaler does it with `authMode: bearer`: a 200, and a number in the place it is told."""
+    """As the metrics-api scaler does it with `authMode: bearer`: a 200, and a number at its location."""
     metadata = trigger["metadata"]
     assert metadata["authMode"] == "bearer"
     url = urlsplit(metadata["url"])

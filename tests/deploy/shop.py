@@ -12,10 +12,10 @@ async def send_email(to: str) -> str:
 
 @app.job("BOUNCE", queue="mail")
 async def bounce() -> None:
-    raise Permanent("E_BOUNCED", "nobody lives there")
+    raise Permanent("E_BOUNCED", "the mailbox does not exist")
 
 
 @app.job("FLAKY", queue="mail", backoff_base_seconds=0.05)
 async def flaky(ctx: Context) -> None:
     if ctx.attempt == 1:
-        raise ConnectionError("nobody answers")
+        raise ConnectionError("the mail server does not answer")

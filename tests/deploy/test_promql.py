@@ -53,8 +53,8 @@ def test_what_fits_the_scrape_is_taken(scrape: Scrape, expression: str, labels: 
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("holdfast_wait", "nobody exposes holdfast_wait"),
-        ("sum(rate(holdfast_runs[5m]))", "nobody exposes holdfast_runs"),
+        ("holdfast_wait", "no process exposes holdfast_wait"),
+        ("sum(rate(holdfast_runs[5m]))", "no process exposes holdfast_runs"),
         ("sum by (tenant) (holdfast_waits)", "no label tenant"),
         ('holdfast_waits{tenant="acme"}', "never seen with tenant"),
         ('rate(holdfast_runs_total{outcome="died"}[5m])', "never seen with outcome='died'"),

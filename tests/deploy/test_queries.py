@@ -1,4 +1,4 @@
-"""Every query of the dashboard and of the alerts is about something that servers and workers really tell."""
+"""Every query of the dashboard and of the alerts names metrics that servers and workers really expose."""
 
 import json
 import re
@@ -130,7 +130,7 @@ def test_the_page_has_nothing_about_alerts_that_are_gone() -> None:
     }
 
 
-# -- what Prometheus is told ------------------------------------------------------------------------------------
+# -- what Prometheus reads ------------------------------------------------------------------------------------
 
 
 def test_the_alerts_know_the_scraped_jobs_by_their_names() -> None:
