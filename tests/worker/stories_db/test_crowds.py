@@ -1,4 +1,7 @@
-"""Many processes on one database: each job runs once, whoever hands it in and whoever else works."""
+"""Many processes on one database: each job runs once, whoever hands it in and whoever else works.
+
+600 jobs in `make test`, 5,000 in `make soak`.
+"""
 
 import asyncio
 import json
@@ -12,24 +15,30 @@ import pytest
 
 from holdfast.store.migrate import sqlite_path
 from tests.cli.processes import environment
+from tests.sampling import Sample
 from tests.worker.stories.stage import ROOT, Stage
 from tests.worker.stories_db.ledger import all_done
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 OpenStage = Callable[..., Awaitable[Stage]]
 
 
+@pytest.fixture
+def number(sample: Sample) -> int:
+    return 5_000 if sample.soak else 600
+
+
 async def test_eight_worker_processes_share_a_sqlite_file_with_four_that_hand_jobs_in(
-    fresh_sqlite_url: str, stage: OpenStage
+    fresh_sqlite_url: str, stage: OpenStage, number: int
 ) -> None:
     """F34."""
-    await each_runs_once(await stage(fresh_sqlite_url), fresh_sqlite_url, processes=8, jobs=2000)
+    await each_runs_once(await stage(fresh_sqlite_url), fresh_sqlite_url, processes=8, jobs=number)
     with closing(sqlite3.connect(sqlite_path(fresh_sqlite_url))) as file:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def test_two_worker_processes_share_postgresql(fresh_postgres_url: str, stage: OpenStage) -> None:
-    await each_runs_once(await stage(fresh_postgres_url), fresh_postgres_url, processes=2, jobs=2000)
+async def test_two_worker_processes_share_postgresql(fresh_postgres_url: str, stage: OpenStage, number: int) -> None:
+    await each_runs_once(await stage(fresh_postgres_url), fresh_postgres_url, processes=2, jobs=number)
 
 
 async def each_runs_once(on: Stage, url: str, *, processes: int, jobs: int) -> None:
