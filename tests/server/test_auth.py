@@ -398,8 +398,8 @@ async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monk
     known: TtlCache[Any] = TtlCache(database.ask, clock)
     for number in range(50):
         await known.get(f"stranger {number}")
-    assert len(known._said) == 10
-    assert not known._asking
+    assert len(known._entries) == 10
+    assert not known._loading
 
 
 async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
@@ -412,7 +412,7 @@ async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
         asked.append(key_id)
         return await find(key_id)
 
-    monkeypatch.setattr(auth._keys, "_ask", counted)
+    monkeypatch.setattr(auth._keys, "_load", counted)
     for _ in range(10):
         await knock(auth, with_key(text_of(Kind.CLIENT, "0" * 16, "0" * 64)))
         await knock(auth, with_key("holdfast_client_0000000000000000_" + "0" * 64 + "_00000000"))

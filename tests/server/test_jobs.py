@@ -314,7 +314,7 @@ async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SEC-4: what was handed in is said to be, and nothing else is told."""
-    monkeypatch.setattr(prefer_wait, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(prefer_wait, "RECHECK_SECONDS", 0.1)
     key, text = await served.engine.keys.create(NewKey())
     headers = {**bearer(text), "Prefer": "wait=60"}
     job_id = (await served.http.post("/jobs", json=BODY, headers=bearer(text))).json()["jobId"]

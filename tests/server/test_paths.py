@@ -35,5 +35,5 @@ def test_any_other_leads_nowhere(asked: str) -> None:
 
 
 def test_one_place_has_one_name() -> None:
-    with pytest.raises(ValueError, match="two names"):
+    with pytest.raises(ValueError, match="two parameter names"):
         Router({"/jobs/{job}": 1, "/jobs/{id}/events": 2})

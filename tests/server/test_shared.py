@@ -424,7 +424,7 @@ async def test_a_change_at_one_server_is_seen_at_once_at_another(
 
         async def told() -> bool:
             await created(served)  # on PostgreSQL an event may be seen a moment after its commit only
-            return await watch.rung(Clock(), 0.5)
+            return await watch.wait(Clock(), 0.5)
 
         await served.http.post(f"/jobs/{job_id}/cancel")
         await until(told)

@@ -1,4 +1,4 @@
-"""What the routes for operators share: which jobs they mean, and how what they do comes into the audit."""
+"""Shared by the admin routes: job filters, and changes that are written to the audit log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def deed(request: HttpRequest, action: str, subject: str | None = None, **detail
 async def operate(
     server: ServerState, told: Deed, work: Callable[[Tx, EngineContext], Awaitable[T]], **more: Callable[[T], Any]
 ) -> T:
-    """Do it and tell of it, in one transaction. `more` is for the detail, and known only afterwards."""
+    """Run a change and write it to the audit log in one transaction. `more`: details from its result."""
     engine = server.engine
 
     def tell(answer: T) -> Deed:
@@ -37,7 +37,7 @@ async def operate(
 
 
 async def filter_of(server: ServerState, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:
-    """`otherwise` are the states that are meant where neither state nor status is given."""
+    """`otherwise`: the states if neither state nor status is given."""
     machines = await server.engine.reads.lifecycles()
     return Filter(
         tenant=asked_for.tenant,

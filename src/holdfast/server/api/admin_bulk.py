@@ -1,7 +1,7 @@
-"""Cancel and redrive by filter: a rehearsal unless told otherwise, and never more than a bounded number in one call.
+"""Admin routes that cancel and redrive jobs by filter: a dry run by default, and a bounded number per request.
 
-Whoever has more to do calls again with `nextCursor`. Each page of jobs is committed with its line in the audit, so that
-a client that goes away half-way loses nothing but the answer: what was redriven is not redriven again.
+A client continues with `nextCursor`. Each page of jobs is committed with its audit entry, so a client that disconnects
+loses only the response: jobs are not redriven twice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.wire import BulkBody, BulkJob, BulkRedriveBody, BulkResponse, JobFilter, camel
 
-TOGETHER = 200  # jobs in one transaction
-SAMPLE = 20  # of what a rehearsal finds
+BATCH_MAX = 200  # jobs in one transaction
+SAMPLE = 20  # jobs in the response of a dry run
 
 
 class BulkCursor(NamedTuple):
-    """Where a call begins: behind which job, and when the first of the new jobs may start."""
+    """Where a request continues: after which job, and when the first new job may start."""
 
     after: str | None = None
     start: datetime | None = None
@@ -42,7 +42,7 @@ async def cancel(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def redrive(server: ServerState, request: HttpRequest) -> Reply:
-    """A rate spreads when the new jobs may start, counted on from where the call before left off."""
+    """A rate spreads the start of the new jobs, continuing from the previous request."""
     body: BulkRedriveBody = request.body
     wanted = await _wanted(server, body, Redrive.states)
     place, now = await _begin(server, body, wanted), await server.engine.reads.now()
@@ -51,9 +51,9 @@ async def redrive(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def _wanted(server: ServerState, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
-    """A forgotten filter must not mean all jobs there are."""
+    """An empty filter must not select all jobs."""
     if not _given(body):
-        raise InvalidField("say which jobs: give a filter, such as jobType, queue or status", field="filter")
+        raise InvalidField("a filter is required, such as jobType, queue or status", field="filter")
     return await filter_of(server, body, otherwise)
 
 
@@ -65,7 +65,7 @@ def _given(body: JobFilter) -> dict[str, object]:
 async def _begin(server: ServerState, body: BulkBody, wanted: Filter) -> BulkCursor:
     if body.cursor is None:
         return BulkCursor()
-    after, _, micros = (await server.cursors.place(body.cursor, wanted)).partition("~")
+    after, _, micros = (await server.cursors.decode(body.cursor, wanted)).partition("~")
     return BulkCursor(after, from_micros(int(micros)) if micros else None)
 
 
@@ -90,16 +90,16 @@ async def _run(
     following = None
     if last is not None:
         start = "" if pace is None else str(to_micros(pace.at(len(outcomes))))
-        following = await server.cursors.given_out(f"{last}~{start}", wanted)
+        following = await server.cursors.encode(f"{last}~{start}", wanted)
     return Reply(200, _answer(body, matched, outcomes, following))
 
 
 async def _pages(
     server: ServerState, wanted: Filter, after: str | None, limit: int
 ) -> AsyncIterator[tuple[list[str], str | None]]:
-    """Ids, and where to go on if there are more: in ascending order, as whoever writes many rows locks them."""
+    """Ids, and the next cursor if there are more; in ascending order, the order in which rows are locked."""
     while limit > 0:
-        found = await server.engine.reads.page(wanted, cursor=after, limit=min(TOGETHER, limit))
+        found = await server.engine.reads.page(wanted, cursor=after, limit=min(BATCH_MAX, limit))
         if found.jobs:
             yield sorted(job.id for job in found.jobs), found.next
         limit, after = limit - len(found.jobs), found.next

@@ -1,4 +1,4 @@
-"""Jobs, for operators: everything about them, and what may be done to one by hand."""
+"""Admin routes for jobs: list, inspect, cancel, requeue, wake, discard, redrive."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ from holdfast.wire import (
     WhyResponse,
 )
 
-# -- looking ---------------------------------------------------------------------------------------------------
+# -- reads -----------------------------------------------------------------------------------------------------
 
 
 async def page(server: ServerState, request: HttpRequest) -> Reply:
     query: AdminJobsQuery = request.query
     wanted, engine = await filter_of(server, query), server.engine
-    place = None if query.cursor is None else await server.cursors.place(query.cursor, wanted)
+    place = None if query.cursor is None else await server.cursors.decode(query.cursor, wanted)
     found = await engine.reads.page(wanted, cursor=place, limit=query.limit)
     snapshots = await engine.reads.snapshots(found.jobs)
-    following = None if found.next is None else await server.cursors.given_out(found.next, wanted)
+    following = None if found.next is None else await server.cursors.encode(found.next, wanted)
     now = await server.engine.reads.now()
     jobs = [job_view(job, snapshots[job.policy].machine, now) for job in found.jobs]
     return Reply(200, AdminJobPage(jobs, following))
 
 
 async def get(server: ServerState, request: HttpRequest) -> Reply:
-    """With `payload=true`, also what the job carries: for that there is a scope of its own, and a line in the audit."""
+    """`payload=true` also returns the contents; this needs a separate scope and is written to the audit log."""
     engine, contents = server.engine, request.query.payload
-    job = await _carrying(server, request) if contents else await engine.reads.get(request.path["job_id"])
+    job = await _get_with_contents(server, request) if contents else await engine.reads.get(request.path["job_id"])
     snapshot = (await engine.reads.snapshots([job]))[job.policy]
     parts = await engine.reads.parts(job.id)
     heirs = await engine.store.read(lambda tx: successors(tx, job.id))
     return Reply(200, whole_view(job, snapshot, parts, heirs, now=await server.engine.reads.now(), contents=contents))
 
 
-async def _carrying(server: ServerState, request: HttpRequest) -> Job:
+async def _get_with_contents(server: ServerState, request: HttpRequest) -> Job:
     if Scope.ADMIN_PAYLOAD not in request.caller.scopes:
-        raise Forbidden(f"to see what a job carries needs the scope {Scope.ADMIN_PAYLOAD}")
+        raise Forbidden(f"reading the contents of a job needs the scope {Scope.ADMIN_PAYLOAD}")
     job_id = request.path["job_id"]
     return await operate(server, deed(request, "job.read", job_id), lambda tx, _: get_job(tx, job_id))
 
 
 async def attempts(server: ServerState, request: HttpRequest) -> Reply:
-    """Also of a job that was pruned: then states are told in the words of the default lifecycle."""
+    """Also of a pruned job; then with the state names of the default lifecycle."""
     try:
         _, machine = await _known(server, request)
     except NotFound as error:
@@ -95,11 +95,11 @@ async def _known(server: ServerState, request: HttpRequest) -> tuple[Job, Machin
     return job, (await server.engine.reads.snapshots([job]))[job.policy].machine
 
 
-# -- doing ------------------------------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------------------------
 
 
 async def cancel(server: ServerState, request: HttpRequest) -> Reply:
-    """At once where nobody runs it, else by asking its worker to stop."""
+    """Immediate unless it runs; then its worker is asked to stop."""
     job_id, reason = request.path["job_id"], request.query.reason or "canceled"
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
@@ -110,7 +110,7 @@ async def cancel(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def requeue(server: ServerState, request: HttpRequest) -> Reply:
-    """Do not wait for the backoff."""
+    """Skip the backoff."""
     job_id, reason = request.path["job_id"], request.query.reason or "requeued"
     told = deed(request, "job.requeue", job_id, reason=reason)
     job = await operate(server, told, lambda tx, rules: requeue_job(tx, rules, job_id, actor=Actor.API, reason=reason))
@@ -118,7 +118,7 @@ async def requeue(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def wake(server: ServerState, request: HttpRequest) -> Reply:
-    """Do not wait for its time; if it runs, it will not wait when it is given back."""
+    """Skip the delay; a running job will not be delayed when it is released."""
     job_id = request.path["job_id"]
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
@@ -129,7 +129,7 @@ async def wake(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def discard(server: ServerState, request: HttpRequest) -> Reply:
-    """Give up on the retries that are left."""
+    """Discard the remaining retries."""
     job_id, reason = request.path["job_id"], request.query.reason or "discarded"
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
@@ -144,7 +144,7 @@ async def discard(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def redrive(server: ServerState, request: HttpRequest) -> Reply:
-    """Do a finished job again, as a new one; its payload may be another. With a key, a repeat makes no second job."""
+    """Create a new job from a finished one, optionally with another payload. An idempotency key makes it repeatable."""
     job_id, body = request.path["job_id"], request.body
     made = await operate(
         server,

@@ -1,4 +1,4 @@
-"""Keys, for operators: made, listed, handed over, taken back. The text of a key is in one answer, and nowhere else."""
+"""Admin routes for API keys: create, list, rotate, revoke. The key itself is returned once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ async def page(server: ServerState, request: HttpRequest) -> Reply:
 async def create(server: ServerState, request: HttpRequest) -> Reply:
     new = _new_key(request.body)
     if strange := check_against(new.scopes or (), server.extension_scopes):
-        log.warning("a key is made with scopes of extensions that this server does not have: %s", ", ".join(strange))
+        log.warning(
+            "a key was created with scopes of extensions that this server does not have: %s", ", ".join(strange)
+        )
     return await _issued(server, await server.engine.keys.create(new, by=request.caller.name))
 
 
 async def rotate(server: ServerState, request: HttpRequest) -> Reply:
-    """A new key with the same rights; the old one is good for the overlap yet."""
+    """Issue a replacement with the same scopes; the old key stays valid during the overlap."""
     overlap = request.query.overlap_seconds
     made = await server.engine.keys.rotate(request.path["key_id"], overlap_seconds=overlap, by=request.caller.name)
     return await _issued(server, made)

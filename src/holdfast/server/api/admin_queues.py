@@ -1,4 +1,4 @@
-"""Queues, for operators: what waits where, and holding it back."""
+"""Admin routes for queues: list, pause, resume."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _view(queue: Queue) -> QueueView:
 
 
 async def pause(server: ServerState, request: HttpRequest) -> Reply:
-    """Nothing more is claimed from it; what runs goes on, and new jobs may be created."""
+    """No more jobs are claimed from it; running jobs continue, and jobs can be created."""
     name, tenant, by = request.path["queue"], request.query.tenant, request.caller.name
     told = deed(request, "queue.pause", name, tenant=tenant)
     await operate(server, told, lambda tx, _: queues.pause(tx, name, tenant=tenant, by=by))

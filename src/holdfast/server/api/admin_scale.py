@@ -1,4 +1,4 @@
-"""How many workers are wanted: what waits and what is busy, for whoever starts and stops them."""
+"""The admin route for autoscalers: backlog, busy slots and slots wanted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.wire import LoadView, ScaleResponse
 
 
 async def scale(server: ServerState, request: HttpRequest) -> Reply:
-    """All tenants together: workers serve all of them. A queue that was asked for and holds no job has zeros."""
+    """Of all tenants. A requested queue without jobs is returned with zeros."""
     depths = await server.engine.reads.queue_stats()
-    if depths.counted_at is None:  # zeros would stop workers that are needed
+    if depths.counted_at is None:  # zeros would stop needed workers
         raise StoreUnavailable("the jobs are being counted for the first time: ask again", code="not_ready")
     found = depths.queues
     if (listed := request.query.queue) is not None:

@@ -1,4 +1,4 @@
-"""What an operator asks about the system itself: its lifecycles, its settings, and who did what."""
+"""Admin routes for lifecycles, settings and the audit log."""
 
 from __future__ import annotations
 

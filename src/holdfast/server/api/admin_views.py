@@ -1,4 +1,4 @@
-"""A job and its history as operators see them: everything but the lease's token, and what the job carries."""
+"""Converts jobs, attempts and events to admin response bodies, without lease tokens and contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.wire import (
     camel,
 )
 
-# Told under the names that they have on the job.
+# Fields that are copied under the same name.
 _SAME = tuple(
     name
     for name in AdminJob.__struct_fields__
@@ -35,14 +35,14 @@ def camel_keys(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def job_view(job: Job, machine: Machine, now: datetime) -> AdminJob:
-    return AdminJob(**_told(job, machine, now))
+    return AdminJob(**_fields(job, machine, now))
 
 
 def whole_view(
     job: Job, snapshot: Snapshot, parts: list[Part], successors: list[str], *, now: datetime, contents: bool
 ) -> AdminJobWhole:
     return AdminJobWhole(
-        **_told(job, snapshot.machine, now),
+        **_fields(job, snapshot.machine, now),
         redriven_as=successors,
         parts=[_part(part, contents=contents) for part in parts],
         policy=camel_keys(msgspec.to_builtins(snapshot.policy)),
@@ -50,7 +50,7 @@ def whole_view(
     )
 
 
-def _told(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
+def _fields(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
     return {
         **{name: getattr(job, name) for name in _SAME},
         "job_id": job.id,
@@ -83,7 +83,7 @@ def _progress(job: Job) -> AdminProgress | None:
 
 
 def _part(part: Part, *, contents: bool) -> PartView:
-    """What a worker keeps with a part is the job's content, too."""
+    """The data of a part counts as contents of the job."""
     return PartView(**{**part.fields(), "status": part.status.value, "data": part.data if contents else None})
 
 

@@ -1,4 +1,4 @@
-"""Webhooks for operators: who is told of what, whether it arrived, and once more if it did not."""
+"""Admin routes for webhooks and their deliveries: create, update, rotate, test, replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers, for operators: who may claim, who is alive, and what each holds."""
+"""Admin routes for workers: list, inspect, disable, enable, revoke."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ async def get(server: ServerState, request: HttpRequest) -> Reply:
     worker = await server.engine.workers.get(request.path["worker_id"])
     held = await server.engine.workers.held_jobs(worker.id)
     number = (await server.engine.workers.holds()).get(worker.id, 0)
-    return Reply(200, WorkerWhole(**_told(worker, number), jobs=[_held(row) for row in held]))
+    return Reply(200, WorkerWhole(**_fields(worker, number), jobs=[_held(row) for row in held]))
 
 
 async def disable(server: ServerState, request: HttpRequest) -> Reply:
-    """It claims nothing more; what it holds it may finish."""
+    """It claims no more jobs; it may finish those it holds."""
     worker = await server.engine.workers.disable(request.path["worker_id"], by=request.caller.name)
     return await _answer(server, worker.id)
 
@@ -41,7 +41,7 @@ async def enable(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def revoke(server: ServerState, request: HttpRequest) -> Reply:
-    """Its keys are good no more, so that it cannot finish what it holds, and it is disabled."""
+    """Revoke its keys, so that it cannot finish the jobs it holds, and disable it."""
     await server.engine.workers.revoke(request.path["worker_id"], by=request.caller.name)
     return await _answer(server, request.path["worker_id"])
 
@@ -52,10 +52,10 @@ async def _answer(server: ServerState, worker_id: str) -> Reply:
 
 
 def _view(worker: WorkerRecord, holds: int) -> WorkerView:
-    return WorkerView(**_told(worker, holds))
+    return WorkerView(**_fields(worker, holds))
 
 
-def _told(worker: WorkerRecord, holds: int) -> dict[str, Any]:
+def _fields(worker: WorkerRecord, holds: int) -> dict[str, Any]:
     same = {name: getattr(worker, name) for name in _SAME}
     return {**same, "worker_id": worker.id, "worker_type": worker.kind, "holds": holds}
 

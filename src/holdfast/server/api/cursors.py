@@ -1,4 +1,4 @@
-"""Cursors of lists: a place that only we can have named, good for one tenant and one filter."""
+"""Signed pagination cursors, valid for one tenant and one filter."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class Cursors:
         self._engine = engine
         self._key: bytes | None = None
 
-    async def given_out(self, place: str, wanted: Filter) -> str:
-        signed = await self._signature(place, wanted) + place.encode()
+    async def encode(self, position: str, filter_: Filter) -> str:
+        signed = await self._signature(position, filter_) + position.encode()
         return base64.urlsafe_b64encode(signed).decode().rstrip("=")
 
-    async def place(self, cursor: str, wanted: Filter) -> str:
-        """The place that a cursor names, if it was given out for this tenant and this filter."""
+    async def decode(self, cursor: str, filter_: Filter) -> str:
+        """The position in a cursor, if the cursor was issued for this tenant and filter."""
         try:
             signed = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
-            place = signed[MAC_BYTES:].decode("ascii")
+            position = signed[MAC_BYTES:].decode("ascii")
         except (ValueError, binascii.Error):
-            raise _foreign() from None
-        if not hmac.compare_digest(signed[:MAC_BYTES], await self._signature(place, wanted)):
-            raise _foreign()
-        return place
+            raise _invalid_cursor() from None
+        if not hmac.compare_digest(signed[:MAC_BYTES], await self._signature(position, filter_)):
+            raise _invalid_cursor()
+        return position
 
-    async def _signature(self, place: str, wanted: Filter) -> bytes:
+    async def _signature(self, position: str, filter_: Filter) -> bytes:
         if self._key is None:
             self._key = await self._engine.keys.server_secret("cursors")
-        return hmac.digest(self._key, msgspec.json.encode([place, wanted]), "sha256")[:MAC_BYTES]
+        return hmac.digest(self._key, msgspec.json.encode([position, filter_]), "sha256")[:MAC_BYTES]
 
 
-def _foreign() -> Invalid:
+def _invalid_cursor() -> Invalid:
     return Invalid(
-        "this cursor was not given out for this list; begin again without one, or keep the filter as it was",
+        "this cursor is not valid for this list; start without a cursor, or keep the filter unchanged",
         code="invalid_cursor",
     )

@@ -1,4 +1,4 @@
-"""What there is to ask here: for programs as OpenAPI, for people as a page that needs no internet."""
+"""Routes of the API documentation: the OpenAPI document and an HTML page that works offline."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def root(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def openapi(server: ServerState, request: HttpRequest) -> Reply:
-    return _unless_known(request, _openapi(server), JSON)
+    return _unless_cached(request, _openapi(server), JSON)
 
 
 async def docs(server: ServerState, request: HttpRequest) -> Reply:
-    """With examples that name the address under which it was asked for."""
+    """Examples use the host name of the request."""
     here = _address(request)
     text = _docs(server) if here is None else _docs(server).replace(SERVER.encode(), here)
-    return _unless_known(request, text, _HTML, _PAGE_HEADERS)
+    return _unless_cached(request, text, _HTML, _PAGE_HEADERS)
 
 
 def _address(request: HttpRequest) -> bytes | None:
@@ -49,7 +49,7 @@ def _address(request: HttpRequest) -> bytes | None:
     return scheme + b"://" + host if _HOST.fullmatch(host) else None
 
 
-def _unless_known(
+def _unless_cached(
     request: HttpRequest, body: bytes, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Reply:
     etag = _etag(body)
@@ -76,6 +76,6 @@ def _docs(server: ServerState) -> bytes:
 
 
 def codes() -> dict[str, tuple[str, str]]:
-    """Of each error code, what it means and what to do."""
+    """Meaning and remedy of each error code."""
     text = files("holdfast.server").joinpath(CODES).read_bytes()
     return msgspec.json.decode(text, type=dict[str, tuple[str, str]])

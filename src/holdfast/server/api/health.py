@@ -1,4 +1,4 @@
-"""Is this server alive, is it ready, and what does it see? Answered from memory, whatever the database does."""
+"""Health routes: liveness, readiness and health; answered from memory, without the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def _complaint(server: ServerState) -> str | None:
 
 
 async def health(server: ServerState, request: HttpRequest) -> Reply:
-    """003 asks for the database, active workers and pending jobs, and of operators' storage and processing too."""
     monitor = server.health
     status = OK if _complaint(server) is None else DOWN
     seen = Health(status, OK if monitor.alive else DOWN)
@@ -35,7 +34,7 @@ async def health(server: ServerState, request: HttpRequest) -> Reply:
     seen.weak_settings = monitor.weak_settings or None
     seen.extensions = server.extension_health.fields or None
     seen.missing_extensions = monitor.missing_extensions or None
-    if server.dispatch is not None:  # what it carries are hints: all goes on without it
+    if server.dispatch is not None:  # optional: it only delivers hints
         seen.broker = OK if server.dispatch.up else DOWN
     if (vitals := monitor.vitals) is not None:
         seen.checked_at, seen.active_workers, seen.pending_jobs = vitals.seen_at, vitals.workers, vitals.pending

@@ -1,4 +1,4 @@
-"""The control plane: hand in a job, ask after it, list, cancel. It records intent and runs nothing."""
+"""Client routes for jobs: create, get, list, cancel."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
 from holdfast.model.key import Scope
 from holdfast.observe.trace_context import carried
-from holdfast.server.api.prefer_wait import applied, look, look_until, patience
+from holdfast.server.api.prefer_wait import applied, read_job, wait_seconds, wait_until
 from holdfast.server.api.views import etag, job_view
 from holdfast.server.http.route import Headers, HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.wire import Body, JobAccepted, JobIntent, JobPage, JobsAccepted
 
-_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # a string of structured fields (RFC 9651)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # a quoted string (RFC 9651)
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -47,45 +47,45 @@ class JobsQuery(Body):
     limit: int = 50
 
 
-# -- handing in -----------------------------------------------------------------------------------------------
+# -- create ---------------------------------------------------------------------------------------------------
 
 
 async def create(server: ServerState, request: HttpRequest) -> Reply:
-    """The first request and each of its repeats get the same answer, after its commit."""
+    """A repeated request gets the same response as the first, after its commit."""
     intent: JobIntent = request.body
-    key = _one_key(request.headers, intent.idempotency_key)
+    key = _idempotency_key(request.headers, intent.idempotency_key)
     job = _new_job(intent, request.caller.tenant, key, carried(request.headers))
     await _check(server, request, [job])
-    [made] = await _traced(server, [job], lambda jobs: _hand_in_alone(server, jobs[0]))
+    [made] = await _traced(server, [job], lambda jobs: _create_alone(server, jobs[0]))
     _count(server, [job], [made])
     status, headers = made.status, [(b"location", b"/jobs/" + made.id.encode())]
-    if seconds := patience(request.headers):
-        with suppress(NotFound, StoreError, Unauthorized):  # forgotten, or out of sight: but handed in it is
-            status = (await look_until(server, request, made.id, lambda outline: outline.final, seconds)).status
+    if seconds := wait_seconds(request.headers):
+        with suppress(NotFound, StoreError, Unauthorized):  # the job was created, whatever reading it says
+            status = (await wait_until(server, request, made.id, lambda summary: summary.final, seconds)).status
         headers.append(applied(seconds))
     return Reply(202, JobAccepted(made.id, status), tuple(headers))
 
 
 async def create_batch(server: ServerState, request: HttpRequest) -> Reply:
-    """All or none. A key in the header stands for all: each job without one of its own gets that key and its place."""
+    """All or none. The key in the header, with an index, applies to each job without its own key."""
     intents: list[JobIntent] = request.body.jobs
     if len(intents) > (most := server.engine.limits.batch_max):
         raise Invalid(f"{len(intents)} jobs in one request, the limit is {most}", code="batch_too_large")
     key, tenant, trace = _key_in(request.headers), request.caller.tenant, carried(request.headers)
-    jobs = [_new_job(intent, tenant, _key_of_place(intent, key, place), trace) for place, intent in enumerate(intents)]
+    jobs = [_new_job(intent, tenant, _key_of_index(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
         await _check(server, request, jobs)
         made = await _traced(server, jobs, partial(server.engine.create_many, accept=None))
     except HoldfastError as error:
-        raise _naming_place(error) from error
+        raise _with_index(error) from error
     _count(server, jobs, made)
     return Reply(202, JobsAccepted([JobAccepted(one.id, one.status) for one in made]))
 
 
 async def _check(server: ServerState, request: HttpRequest, jobs: list[NewJob]) -> None:
-    """What no worker could do is refused here, where its sender hears of it. A job that cancels is a cancel."""
+    """Reject jobs that no worker could run. A job that cancels others needs the scope to cancel."""
     if not request.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
-        raise Forbidden(f"to create a {CONTROL} needs the scope {Scope.JOBS_CANCEL}")
+        raise Forbidden(f"creating a {CONTROL} job needs the scope {Scope.JOBS_CANCEL}")
     await server.engine.job_types.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 
@@ -95,14 +95,14 @@ def _count(server: ServerState, jobs: list[NewJob], made: list[Created]) -> None
             server.metrics.created.add(1, job.queue or server.engine.ctx.registry.queue_of(job.type))
 
 
-async def _hand_in_alone(server: ServerState, job: NewJob) -> list[Created]:
+async def _create_alone(server: ServerState, job: NewJob) -> list[Created]:
     return [await server.creates.put(ready(job))]
 
 
 async def _traced(
     server: ServerState, jobs: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
 ) -> list[Created]:
-    """A server that makes spans puts its own between the client's and those of the attempts."""
+    """With tracing, the span of the server is between those of the client and the attempts."""
     if server.traces is None or not jobs:
         return await create(jobs)
     return await server.traces.enqueued(jobs, create, queue=jobs[0].queue)
@@ -126,7 +126,7 @@ def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, s
     )
 
 
-def _one_key(headers: Headers, in_body: str | None) -> str | None:
+def _idempotency_key(headers: Headers, in_body: str | None) -> str | None:
     in_header = _key_in(headers)
     if in_header is None or in_body is None or in_header == in_body:
         return in_body if in_header is None else in_header
@@ -134,7 +134,7 @@ def _one_key(headers: Headers, in_body: str | None) -> str | None:
 
 
 def _key_in(headers: Headers) -> str | None:
-    """As it stands, or as a quoted string: `abc` and `"abc"` are the same key."""
+    """Plain or quoted: `abc` and `"abc"` are the same key."""
     said = headers.get(b"idempotency-key")
     if said is None:
         return None
@@ -143,38 +143,38 @@ def _key_in(headers: Headers) -> str | None:
     return _ESCAPED.sub(r"\1", quoted[1]) if quoted else text
 
 
-def _key_of_place(intent: JobIntent, key: str | None, place: int) -> str | None:
+def _key_of_index(intent: JobIntent, key: str | None, place: int) -> str | None:
     return intent.idempotency_key if intent.idempotency_key is not None or key is None else f"{key}/{place}"
 
 
-def _naming_place(error: HoldfastError) -> HoldfastError:
-    """Of many jobs, say which."""
+def _with_index(error: HoldfastError) -> HoldfastError:
+    """Name the index of the job in a batch."""
     if "place" in error.fields:
         error.message = f"jobs[{error.fields['place']}]: {error.message}"
     return error
 
 
-# -- asking ---------------------------------------------------------------------------------------------------
+# -- reads ----------------------------------------------------------------------------------------------------
 
 
 async def get(server: ServerState, request: HttpRequest) -> Reply:
-    """With `Prefer: wait`, once it is final; or once it is no longer as the client says that it knows it."""
+    """`Prefer: wait` waits until the job has ended, or differs from the `If-None-Match` of the client."""
     job_id, known = request.path["job_id"], _known(request.headers)
-    seconds = patience(request.headers)
+    seconds = wait_seconds(request.headers)
     if seconds:
-        outline = await look_until(
+        summary = await wait_until(
             server, request, job_id, lambda seen: seen.final or (bool(known) and etag(seen) not in known), seconds
         )
     else:
         cached = server.redis.cached if server.redis is not None else None
-        outline = await (cached.get(job_id, request.caller.tenant) if cached else look(server, request, job_id))
-    tag = etag(outline)
+        summary = await (cached.get(job_id, request.caller.tenant) if cached else read_job(server, request, job_id))
+    tag = etag(summary)
     headers = ((b"etag", tag), applied(seconds)) if seconds else ((b"etag", tag),)
-    return Reply(304, None, headers) if tag in known else Reply(200, job_view(outline), headers)
+    return Reply(304, None, headers) if tag in known else Reply(200, job_view(summary), headers)
 
 
 def _known(headers: Headers) -> list[bytes]:
-    """The tags in If-None-Match, of which all count as weak."""
+    """The tags in If-None-Match, all treated as weak."""
     said = headers.get(b"if-none-match")
     if said is None:
         return []
@@ -194,24 +194,24 @@ async def page(server: ServerState, request: HttpRequest) -> Reply:
         subject=query.subject,
         parent_id=query.parent_id,
     )
-    after = await server.cursors.place(query.cursor, wanted) if query.cursor is not None else None
+    after = await server.cursors.decode(query.cursor, wanted) if query.cursor is not None else None
     found, place = await server.engine.reads.page_summaries(wanted, cursor=after, limit=query.limit)
-    following = await server.cursors.given_out(place, wanted) if place is not None else None
-    return Reply(200, JobPage([job_view(outline) for outline in found], following))
+    following = await server.cursors.encode(place, wanted) if place is not None else None
+    return Reply(200, JobPage([job_view(summary) for summary in found], following))
 
 
 def _check_statuses(listed: str) -> None:
-    """To the letter, as clients see them."""
+    """Case-sensitive."""
     for status in listed.split(","):
         if status not in STATUSES:
             raise UnknownName.of("status", status[:80], list(STATUSES))
 
 
-# -- canceling ------------------------------------------------------------------------------------------------
+# -- cancel ---------------------------------------------------------------------------------------------------
 
 
 async def cancel(server: ServerState, request: HttpRequest) -> Reply:
-    """A wish: it is kept at once, and obeyed at once unless a worker has to stop first."""
+    """The request is stored at once; a running job ends when its worker has stopped."""
     job_id = request.path["job_id"]
     told = await server.engine.cancel(job_id, tenant=request.caller.tenant)
     if server.redis is not None and server.redis.cached is not None:

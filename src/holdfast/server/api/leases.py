@@ -1,4 +1,4 @@
-"""A lease as its worker sees it: the job, the token, and the clocks that it was created under."""
+"""Converts leases to the response body of a claim."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.model import Lease, Part
 from holdfast.server.policy_cache import PolicyCache
 
 
-async def jobs_of(leases: list[Lease], engine: Engine, snapshots: PolicyCache) -> list[wire.ClaimedJob]:
-    again = [lease.id for lease in leases if lease.epoch > 1]  # only a job that ran before can have parts
-    parts = await engine.reads.parts_to_do(again) if again else {}
-    return [_job(lease, (await snapshots.of_lease(lease)).policy, parts.get(lease.id, [])) for lease in leases]
+async def jobs_of(leases: list[Lease], engine: Engine, policies: PolicyCache) -> list[wire.ClaimedJob]:
+    retried = [lease.id for lease in leases if lease.epoch > 1]  # only a job that has run before has parts
+    parts = await engine.reads.parts_to_do(retried) if retried else {}
+    return [_job(lease, (await policies.of_lease(lease)).policy, parts.get(lease.id, [])) for lease in leases]
 
 
 def _job(lease: Lease, policy: Policy, parts: list[Part]) -> wire.ClaimedJob:

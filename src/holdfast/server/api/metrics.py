@@ -1,4 +1,4 @@
-"""What Prometheus reads: most is counted as it happens, and the jobs that wait are counted when somebody asks."""
+"""The Prometheus routes. Queue statistics are refreshed in the background when they are scraped."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OVERDUE_EVERY_SECONDS = 30.0
-WAIT_SECONDS = 0.5  # for new figures; who asks then gets the old ones
-HUNG_UP = 499  # as nginx has it: the client did not wait for its answer
+WAIT_SECONDS = 0.5  # for new statistics; then the old ones are returned
+CLIENT_CLOSED = 499  # as in nginx: the client closed the connection
 
 log = logging.getLogger(__name__)
 
 
 class QueueMetrics:
-    """The depths of the queues, as they were last heard of. Nobody asks the database while nobody asks us."""
+    """Queue statistics from the last query; without scrapes there are no queries."""
 
     def __init__(self, engine: Engine, clock: Clock, retention: Retention) -> None:
         self._engine, self._clock, self._retention = engine, clock, retention
@@ -45,20 +45,20 @@ class QueueMetrics:
             try:
                 self.depths = await self._engine.reads.queue_stats()
                 await self._count_overdue()
-            except StoreError as error:  # the age of the figures says it too
-                log.debug("the jobs could not be counted: %s", error)
+            except StoreError as error:  # the age of the statistics shows it, too
+                log.debug("cannot query the queue statistics: %s", error)
             finally:
                 self._asking = False
                 self._heard.set()
 
     async def _count_overdue(self) -> None:
-        """It changes slowly, so it is counted seldom."""
+        """It changes slowly, so it is counted rarely."""
         now = self._clock.monotonic()
         if now - self._overdue_at >= OVERDUE_EVERY_SECONDS:
             self.overdue, self._overdue_at = await self._engine.maintenance.overdue(self._retention), now
 
     async def fresh(self) -> Depths:
-        """New ones if they come soon. While somebody waits for the database already, nobody else does."""
+        """New statistics if they arrive soon; only one request at a time waits for the database."""
         if not self._asking:
             self._heard.clear()
             self._wanted.set()
@@ -72,7 +72,7 @@ class QueueMetrics:
 
 
 async def scrape(server: ServerState, request: HttpRequest) -> Reply:
-    """Fast, whatever the database does."""
+    """Fast, also while the database is slow or down."""
     metrics = server.metrics
     metrics.show_depths(await server.queue_metrics.fresh(), server.queue_metrics.age)
     metrics.show_overdue(server.queue_metrics.overdue)
@@ -87,7 +87,7 @@ async def scrape(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def scrape_worker(server: ServerState, request: HttpRequest) -> Reply:
-    """Of the worker in the same process, which keeps metrics of its own."""
+    """Of the worker in the same process, which has separate metrics."""
     if server.worker_metrics is None:
-        raise NotFound("no worker runs in this process; `holdfast worker --metrics-port` tells its own metrics")
+        raise NotFound("no worker runs in this process; use `holdfast worker --metrics-port`")
     return Reply(200, await server.worker_metrics(), content_type=TEXT.encode())

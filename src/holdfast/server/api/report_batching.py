@@ -1,4 +1,4 @@
-"""Words that come one by one and yet at once: those of one worker share a commit."""
+"""Batches concurrent reports of one worker into one transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Send = Callable[[str, list[Any]], Awaitable[Sequence[Any | HoldfastError]]]
 
 
 class ReportBatching:
-    """A lone word waits for nobody. Of 64 at once, each costs a third of the time and a fifth of the work."""
+    """A single report is not delayed. Of 64 concurrent ones, each takes a third of the time and a fifth of the work."""
 
     def __init__(self, engine: Engine) -> None:
         self._verbs: dict[str, Send] = {
@@ -27,7 +27,7 @@ class ReportBatching:
         self._groups: dict[tuple[str, str], _Batch] = {}
 
     async def put(self, verb: str, worker: str, item: Any) -> Any:
-        """Its answer; a refusal is raised."""
+        """The result of the report; an error is raised."""
         send = partial(self._verbs[verb], worker)
         group = self._groups.setdefault((verb, worker), _Batch(send))
         try:

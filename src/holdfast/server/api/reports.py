@@ -1,4 +1,4 @@
-"""What a worker says about its jobs, from the words of the wire to the engine's, and the answers back again."""
+"""Converts reports of workers to engine calls, and the results to response bodies."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from holdfast.lifecycle import STATUS
 from holdfast.model.reports import Advanced, Settled
 from holdfast.server.policy_cache import PolicyCache
 
-WORDS_MAX = 1000  # in one report
+REPORTS_MAX = 1000  # in one request
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 class NamedReport(Protocol):
-    """What is said of a job."""
+    """A report about one job."""
 
     @property
     def id(self) -> str: ...
 
 
-def check_number_of_words(body: wire.ReportsBody) -> None:
-    said = sum(len(getattr(body, verb)) for verb in body.__struct_fields__)
-    if said > WORDS_MAX:
+def check_report_size(body: wire.ReportsBody) -> None:
+    count = sum(len(getattr(body, verb)) for verb in body.__struct_fields__)
+    if count > REPORTS_MAX:
         raise Invalid(
-            f"one report says at most {WORDS_MAX} things, got {said}; send several",
+            f"a request has at most {REPORTS_MAX} reports, got {count}; send several requests",
             code="report_too_large",
-            limit=WORDS_MAX,
+            limit=REPORTS_MAX,
         )
 
 
 async def told(
     send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
 ) -> list[Answer | HoldfastError]:
-    """An answer or a refusal for each. Trouble with the database is one answer for all: the worker says it again."""
+    """A result or an error for each. A database error fails the whole request: the worker repeats it."""
     answers = await each(send, items) if items else []
     for answer in answers:
         if isinstance(answer, StoreError):
@@ -55,9 +55,9 @@ def advanced(job_id: str, answer: Advanced | HoldfastError) -> wire.ReportResult
 
 
 async def settled(
-    snapshots: PolicyCache, job_ids: list[str], answers: Sequence[Settled | HoldfastError]
+    policies: PolicyCache, job_ids: list[str], answers: Sequence[Settled | HoldfastError]
 ) -> list[wire.ReportResult]:
-    went = iter(await went_to(snapshots, [answer for answer in answers if isinstance(answer, Settled)]))
+    went = iter(await settled_responses(policies, [answer for answer in answers if isinstance(answer, Settled)]))
     return [
         refused(job_id, answer)
         if isinstance(answer, HoldfastError)
@@ -66,8 +66,8 @@ async def settled(
     ]
 
 
-async def went_to(snapshots: PolicyCache, answers: Sequence[Settled]) -> list[wire.SettledAnswer]:
-    known = await snapshots.of_jobs({answer.id for answer in answers})
+async def settled_responses(policies: PolicyCache, answers: Sequence[Settled]) -> list[wire.SettledAnswer]:
+    known = await policies.of_jobs({answer.id for answer in answers})
     return [
         wire.SettledAnswer(answer.id, STATUS[answer.state], known[answer.id].machine.words[answer.state])
         for answer in answers
@@ -75,7 +75,7 @@ async def went_to(snapshots: PolicyCache, answers: Sequence[Settled]) -> list[wi
 
 
 def lost_in(answer: wire.ReportsAnswer) -> int:
-    """How many of the words came too late."""
+    """How many reports were rejected because the lease was lost."""
     lists: list[list[wire.ReportResult]] = [getattr(answer, verb) for verb in answer.__struct_fields__]
     return sum(report.code == LeaseLost.code for said in lists for report in said)
 

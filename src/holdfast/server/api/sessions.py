@@ -1,4 +1,4 @@
-"""Browser sessions: sign in with a key, see who is signed in, sign out."""
+"""Routes of browser sessions: sign in with a key, get the session, sign out."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.server.state import ServerState
 
 
 async def sign_in(server: ServerState, request: HttpRequest) -> Reply:
-    """For a key that is good, a cookie. Who tries keys is slowed down as anywhere."""
+    """Set a session cookie for a valid key; failed logins are rate limited."""
     if request.headers.get(b"sec-fetch-site") == b"cross-site":
-        raise Forbidden("a page from elsewhere cannot sign anybody in here", code="cross_origin_forbidden")
+        raise Forbidden("cross-origin sign-in is not allowed", code="cross_origin_forbidden")
     caller = await server.auth.authenticate_key(request.body.key, request.source)
     if caller.kind is Kind.WORKER:
-        raise Forbidden("a worker's key is for workers; sign in with a client's or an admin's")
+        raise Forbidden("a worker key cannot sign in; use a client key or an admin key")
     opened = await server.engine.sessions.begin(caller.name, server.settings.session_seconds)
     view = _view(caller, opened.token.encode(), opened.expires_at)
     return Reply(201, view, (_cookie(server, request, opened.token, server.settings.session_seconds),))
@@ -31,7 +31,7 @@ async def who(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def sign_out(server: ServerState, request: HttpRequest) -> Reply:
-    """The cookie is worth nothing from now on; on other servers within seconds."""
+    """End the session; other servers notice within seconds."""
     token, _, _ = await _session(server, request)
     check_csrf(token, request.headers, "DELETE")
     await server.auth.end_session(digest_of(token))

@@ -1,4 +1,4 @@
-"""Live: the event log as server-sent events, of one job or of all, resumable by the id of the last event."""
+"""Event stream routes: server-sent events of one job or all jobs, resumable with `Last-Event-ID`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from holdfast.server.state import ServerState
 from holdfast.wire import Body
 
 STREAMS_PER_KEY = 50
-CHECK_SECONDS = 2.5  # so often is a key looked at again; what the answer is made of is at most as old once more
-UNCHECKED_SECONDS_MAX = 60.0  # while the database cannot be asked
-HEADERS = ((b"x-accel-buffering", b"no"),)  # a proxy that collects events would make them late
+CHECK_SECONDS = 2.5  # interval of checking the key again, which may be cached for as long
+UNCHECKED_SECONDS_MAX = 60.0  # while the database is unavailable
+HEADERS = ((b"x-accel-buffering", b"no"),)  # tell proxies not to buffer events
 
 
 class StreamQuery(Body):
@@ -38,16 +38,16 @@ class OperatorStreamQuery(Body):
 
 
 async def of_job(server: ServerState, request: HttpRequest) -> Reply | Stream:
-    """From its first event, or behind the last one seen, to its final one."""
+    """From the first event, or after `Last-Event-ID`, to the final one."""
     seen = _last_event_id(request)
     after = sse.parse_seq(seen) if seen else 0
     job = await server.engine.reads.get(request.path["job_id"], tenant=request.caller.tenant)
-    reset = sse.AHEAD if after > job.version else None  # the database was restored since: all of it again
+    reset = sse.AHEAD if after > job.version else None  # the database was restored: start from the first event
     after = 0 if reset else after
     if after == job.version and job.state in FINAL:
-        return Reply(204)  # all is said; a browser that hears this does not come back
+        return Reply(204)  # the stream is complete: 204 stops a browser from reconnecting
     about = (await server.feed.about([job.id])).get(job.id)
-    return await _opened(
+    return await _open_stream(
         server,
         request,
         feeds.of_job(job.id),
@@ -56,11 +56,11 @@ async def of_job(server: ServerState, request: HttpRequest) -> Reply | Stream:
 
 
 async def of_all(server: ServerState, request: HttpRequest) -> Reply | Stream:
-    """What happens to the caller's jobs: from now on, or behind the last event seen."""
+    """Events of the caller's tenant: from now on, or after `Last-Event-ID`."""
     query: StreamQuery = request.query
 
-    def is_wanted(line: BufferedEvent, about: JobInfo | None) -> bool:
-        if sse.is_of_worker(line.event):  # whatever a tenant is called
+    def is_wanted(entry: BufferedEvent, about: JobInfo | None) -> bool:
+        if sse.is_of_worker(entry.event):  # whatever the tenant is called
             return False
         if query.job_type is None and query.queue is None:
             return True
@@ -68,20 +68,20 @@ async def of_all(server: ServerState, request: HttpRequest) -> Reply | Stream:
 
     key = feeds.of_tenant(request.caller.tenant)
     position, reset = await _begin(server, request)
-    return await _opened(
+    return await _open_stream(
         server, request, key, lambda watch: LogStreamReader(server.feed, watch, position, is_wanted, client_text, reset)
     )
 
 
 async def for_operators(server: ServerState, request: HttpRequest) -> Reply | Stream:
-    """Everything there is to know of the jobs of all tenants, or of one, and of the workers."""
+    """Events of the jobs of all tenants, or of one, and of the workers."""
     tenant = request.query.tenant
 
-    def is_wanted(line: BufferedEvent, about: JobInfo | None) -> bool:
-        return tenant is None or line.event.tenant == tenant or sse.is_of_worker(line.event)
+    def is_wanted(entry: BufferedEvent, about: JobInfo | None) -> bool:
+        return tenant is None or entry.event.tenant == tenant or sse.is_of_worker(entry.event)
 
     position, reset = await _begin(server, request)
-    return await _opened(
+    return await _open_stream(
         server,
         request,
         feeds.EVERYTHING,
@@ -94,7 +94,7 @@ def _last_event_id(request: HttpRequest) -> str:
 
 
 async def _begin(server: ServerState, request: HttpRequest) -> tuple[LogPosition, str | None]:
-    """Where to go on, and why events may be missing before that, if they may."""
+    """The position to continue from, and the reason of a reset if events may be missing."""
     seen = _last_event_id(request)
     if not seen:
         return feeds.after_all_of(await server.feed.end()), None
@@ -107,8 +107,8 @@ async def _begin(server: ServerState, request: HttpRequest) -> tuple[LogPosition
 # -- a stream --------------------------------------------------------------------------------------------------
 
 
-async def _opened(
-    server: ServerState, request: HttpRequest, key: feeds.Key, news_for: Callable[[FeedWatcher], StreamReader]
+async def _open_stream(
+    server: ServerState, request: HttpRequest, key: feeds.Key, reader_for: Callable[[FeedWatcher], StreamReader]
 ) -> Stream:
     caller, count = request.caller, server.streams
     mine = STREAMS_PER_KEY if caller.kind is not None else server.settings.sse_streams_max
@@ -118,22 +118,22 @@ async def _opened(
     try:
         watch = await server.feed.watch(key)
     except BaseException:
-        _leave(server, caller)
+        _close_stream(server, caller)
         raise
-    return Stream(EventChunks(server, caller, watch, news_for(watch)), HEADERS)
+    return Stream(EventChunks(server, caller, watch, reader_for(watch)), HEADERS)
 
 
-def _leave(server: ServerState, caller: Caller) -> None:
+def _close_stream(server: ServerState, caller: Caller) -> None:
     server.streams[caller.name] -= 1
     if not server.streams[caller.name]:
         del server.streams[caller.name]
 
 
 class EventChunks(AsyncIterator[bytes]):
-    """What is sent, until there is nothing more to say or to whom; must be closed, also if it never began."""
+    """The chunks of a stream until it ends or the key is revoked; must be closed, even if never started."""
 
-    def __init__(self, server: ServerState, caller: Caller, watch: FeedWatcher, news: StreamReader) -> None:
-        self._server, self._caller, self._watch, self._news = server, caller, watch, news
+    def __init__(self, server: ServerState, caller: Caller, watch: FeedWatcher, reader: StreamReader) -> None:
+        self._server, self._caller, self._watch, self._reader = server, caller, watch, reader
         self._live = self._chunks()
         self._checked = server.clock.monotonic()
         self._open = True
@@ -146,28 +146,28 @@ class EventChunks(AsyncIterator[bytes]):
         if self._open:
             self._open = False
             self._server.feed.leave(self._watch)
-            _leave(self._server, self._caller)
+            _close_stream(self._server, self._caller)
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
-        clock, news, settings = self._server.clock, self._news, self._server.settings
-        yield b"retry: %d\n" % (settings.sse_retry_seconds * 1000) + (news.start() or b"\n")
+        clock, reader, settings = self._server.clock, self._reader, self._server.settings
+        yield b"retry: %d\n" % (settings.sse_retry_seconds * 1000) + (reader.start() or b"\n")
         said = clock.monotonic()
-        while await self._may_go_on():
-            if chunk := await news.next():
+        while await self._still_authorized():
+            if chunk := await reader.next():
                 yield chunk
                 said = clock.monotonic()
-                await clock.sleep(0)  # others too want to say something
-            if news.ended:
+                await clock.sleep(0)  # let other streams run
+            if reader.ended:
                 return
-            if news.at_end():
+            if reader.at_end():
                 left = said + settings.sse_heartbeat_seconds - clock.monotonic()
                 await self._watch.wait(clock, min(left, CHECK_SECONDS))
             if clock.monotonic() - said >= settings.sse_heartbeat_seconds:
-                yield news.heartbeat()
+                yield reader.heartbeat()
                 said = clock.monotonic()
 
-    async def _may_go_on(self) -> bool:
-        """Is the key that began this good yet? A database that is away for a while changes nothing about that."""
+    async def _still_authorized(self) -> bool:
+        """Whether the key is still valid; a short database outage does not end the stream."""
         now = self._server.clock.monotonic()
         if now - self._checked < CHECK_SECONDS:
             return True

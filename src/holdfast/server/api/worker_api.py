@@ -1,4 +1,4 @@
-"""The worker API: claim, and what a worker says about what it holds. Every write carries its lease token."""
+"""Routes of the worker API: register, heartbeat, claim, and reports, which carry the lease token."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def heartbeat(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def claim(server: ServerState, request: HttpRequest) -> Reply:
-    """Leases whose client has hung up are given back: it would not know of them."""
+    """If the client has disconnected, its new leases are released: it does not know of them."""
     body: wire.ClaimBody = request.body
     waiting = WaitingClaim(
         _worker(request), _queues(request.caller, body.queues or None), body.job_types or None, body.limit
@@ -69,7 +69,7 @@ async def claim(server: ServerState, request: HttpRequest) -> Reply:
     await server.claim_scopes.note(waiting)
     with server.interruptible(request.disconnected):
         leases = await server.long_poll.claim(
-            _taking(server, request, waiting), waiting, seconds=body.wait_seconds, disconnected=request.disconnected
+            _claim_once(server, request, waiting), waiting, seconds=body.wait_seconds, disconnected=request.disconnected
         )
     if not leases:
         return Reply(204)
@@ -84,13 +84,13 @@ async def claim(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(200, wire.ClaimAnswer(jobs))
 
 
-def _taking(server: ServerState, request: HttpRequest, waiting: WaitingClaim) -> Take:
+def _claim_once(server: ServerState, request: HttpRequest, waiting: WaitingClaim) -> Take:
     body: wire.ClaimBody = request.body
     request_id = body.request_id
     wanted: dict[str, Any] = {"queues": waiting.queues, "types": waiting.types, "instance": body.instance_id}
 
     async def take() -> list[Lease] | None:
-        await server.auth.check_still_valid(request.caller)  # it may have waited for long
+        await server.auth.check_still_valid(request.caller)  # it may have been revoked meanwhile
         if request_id is not None:
             return await server.engine.claim_once(waiting.worker, request_id, limit=body.limit, **wanted)
         return await server.engine.claim(waiting.worker, limit=body.limit, at_once=True, **wanted) or None
@@ -103,7 +103,7 @@ async def _give_back(server: ServerState, worker: str, leases: list[Lease], body
     await server.engine.give_back(worker, held, request=body.request_id)
 
 
-# -- what is held -----------------------------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------------------------
 
 
 async def progress(server: ServerState, request: HttpRequest) -> Reply:
@@ -128,16 +128,16 @@ async def reject(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def withdraw(server: ServerState, request: HttpRequest) -> Reply:
-    """A key that is bound to some queues ends jobs of these alone."""
+    """A key that is bound to queues ends only jobs of these queues."""
     answer = await server.engine.withdraw(_worker(request), request.body, queues=request.caller.queues)
-    [where] = await reports.went_to(server.policies, [Settled(answer.id, answer.state)])
+    [where] = await reports.settled_responses(server.policies, [Settled(answer.id, answer.state)])
     return Reply(200, wire.WithdrawnAnswer(where.job_id, where.status, where.state, answer.asked))
 
 
 async def report(server: ServerState, request: HttpRequest) -> Reply:
-    """What is said of one job in several lists counts in the order of the lists."""
+    """Several reports about one job are applied in the order of the lists."""
     body: wire.ReportsBody = request.body
-    reports.check_number_of_words(body)
+    reports.check_report_size(body)
     worker, engine = _worker(request), server.engine
 
     async def settled(send: Send[Item, Settled], items: list[Item]) -> list[wire.ReportResult]:
@@ -158,25 +158,25 @@ async def report(server: ServerState, request: HttpRequest) -> Reply:
 
 async def _settle(server: ServerState, request: HttpRequest, verb: str) -> Reply:
     answer: Settled = await server.report_batching.put(verb, _worker(request), request.body)
-    [where] = await reports.went_to(server.policies, [answer])
+    [where] = await reports.settled_responses(server.policies, [answer])
     return Reply(200, where)
 
 
-# -- who asks ---------------------------------------------------------------------------------------------------------
+# -- the caller --------------------------------------------------------------------------------------------------------
 
 
 def _worker(request: HttpRequest) -> str:
     if request.caller.worker is None:
-        raise Forbidden("only a worker's key may do this; register a worker to get one", code="not_a_worker")
+        raise Forbidden("a worker key is required; register a worker to get one", code="not_a_worker")
     return request.caller.worker
 
 
 def _queues(caller: Caller, wanted: list[str] | None) -> list[str] | None:
-    """Those that the worker asks for; a key that is bound to some queues opens no other."""
+    """The requested queues; a key that is bound to queues allows no others."""
     if caller.queues is None or wanted is None:
         return wanted if caller.queues is None else list(caller.queues)
     if others := sorted(set(wanted) - set(caller.queues)):
-        raise Forbidden(f"this worker's key is not for the queue {quoted(others[0])}", code="queue_not_allowed")
+        raise Forbidden(f"this worker key is not allowed for the queue {quoted(others[0])}", code="queue_not_allowed")
     return wanted
 
 

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from holdfast.errors import HoldfastError, OutcomeUnknown
-from holdfast.server.api.metrics import HUNG_UP
+from holdfast.server.api.metrics import CLIENT_CLOSED
 from holdfast.server.extensions.blocking import told_if_held_up
 from holdfast.server.extensions.routes import Mount
 from holdfast.server.http.endpoint import (
@@ -39,10 +39,10 @@ class MountedApp:
         began = self._server.clock.monotonic()
         request_id = request_id_of(dict(scope["headers"])) or self._server.request_id()
         sender = ResponseSender(scope, send, request_id)
-        status = HUNG_UP
+        status = CLIENT_CLOSED
         try:
             await self._answer(scope, receive, sender)
-            status = sender.status or HUNG_UP
+            status = sender.status or CLIENT_CLOSED
         except asyncio.CancelledError:
             pass
         except Exception as error:
@@ -78,10 +78,10 @@ class MountedApp:
             when = "failed" if sender.status is None else "failed after its answer had begun"
             log.error("request %s (%s) %s", request_id, self._mount.log_name, when, exc_info=error)
         if sender.ended:
-            return sender.status or HUNG_UP
+            return sender.status or CLIENT_CLOSED
         if sender.unread or sender.status is not None:
             await abort_connection(receive, send)  # so that the client sees that the rest is missing
-            return sender.status or HUNG_UP
+            return sender.status or CLIENT_CLOSED
         reply = problem(told, request_id)
         await send_reply(reply, send, request_id)
         return reply.status

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.model.key import Scope
-from holdfast.server.api.metrics import HUNG_UP
+from holdfast.server.api.metrics import CLIENT_CLOSED
 from holdfast.server.http.problems import problem
 from holdfast.server.http.request_body import decode_body, merge_headers, parse_query, read_body
 from holdfast.server.http.route import (
@@ -71,7 +71,7 @@ class Endpoint:
                 self._server.store_errors.note(error, request_id, self._route.name)
             answer = problem(error, request_id)
         except asyncio.CancelledError:  # the client disconnected, or the server is stopping
-            self._note(scope, HUNG_UP, began)
+            self._note(scope, CLIENT_CLOSED, began)
             return
         except Exception:
             log.exception("request %s (%s) failed", request_id, self._route.log_name)
