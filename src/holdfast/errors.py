@@ -1,43 +1,43 @@
-"""Every error Holdfast raises on purpose. Each has a stable `code`, names the thing, and says what to do.
+"""The exceptions of Holdfast. Each has a stable `code` and a message that says what is wrong and what to do.
 
 HoldfastError
-├── Invalid            the request itself is wrong; nothing was written
-│   ├── Malformed          it cannot even be read
-│   ├── InvalidField       one field has a value that it cannot have
-│   ├── UnknownName        a lifecycle, state, verb or actor nobody declared
-│   ├── OtherDatabase      the connection given leads to another database than the jobs'
-│   └── KeyReused          an idempotency key came back with another request
-├── Unauthorized       it is not known who asks
-├── Forbidden          it is known, and they may not
-├── TooMany            slower, please: `retry_after` says how long to wait
+├── Invalid            the request is invalid; nothing was written
+│   ├── Malformed          it cannot be parsed
+│   ├── InvalidField       a field has an invalid value
+│   ├── UnknownName        an unknown lifecycle, state, verb or actor
+│   ├── OtherDatabase      the given connection is to another database than that of the jobs
+│   └── KeyReused          an idempotency key was used with another request
+├── Unauthorized       no valid credentials
+├── Forbidden          the credentials lack a scope
+├── TooMany            rate limit exceeded; `retry_after` says how long to wait
 ├── NotFound           no such job or worker
 │   └── ObjectNotFound     no such object in object storage
-├── Conflict           the request is fine, the job is not in a state for it
+├── Conflict           the state of the job does not allow it
 │   ├── ObjectChanged      an object was replaced while it was read
-│   ├── LeaseLost          the caller does not hold the job (any more)
-│   ├── IllegalMove        the lifecycle has no such move, or not for this actor
-│   ├── WorkerDisabled     an operator switched this worker off
-│   └── ExtensionMissing   the job needs hooks of an extension that this process does not have
-├── HookFailed         an extension's hook failed; the move was undone and is tried again
-├── Refused            a guard said no
-├── StorageError       object storage could not do it
-│   ├── StorageUnavailable no answer in time, or a failure of its own; try again
-│   └── StorageDenied      it does not take these credentials, or does not allow this
-├── OutboundError      an outbound HTTP request got no usable answer
-│   ├── AddressRefused     the URL, or an address of its host, may not be requested
-│   ├── Unreachable        no connection, or it was lost before the answer was complete
-│   ├── OutboundTimeout    a time limit passed
-│   ├── AnswerTooLarge     the headers or the body of the answer are over the limit
-│   ├── MalformedAnswer    what came back is not HTTP, or its compression is broken
+│   ├── LeaseLost          the caller does not hold the lease (any more)
+│   ├── IllegalMove        the lifecycle does not allow the transition, or not for this actor
+│   ├── WorkerDisabled     an operator disabled this worker
+│   └── ExtensionMissing   the job needs an extension that this process does not have
+├── HookFailed         a hook of an extension failed; the transition was rolled back and is retried
+├── Refused            a guard rejected the request
+├── StorageError       an error of object storage
+│   ├── StorageUnavailable timeout or server error; try again
+│   └── StorageDenied      invalid credentials or missing permission
+├── OutboundError      an outbound HTTP request failed
+│   ├── AddressRefused     the URL, or an address of its host, is not allowed
+│   ├── Unreachable        connection failed or lost before the response was complete
+│   ├── OutboundTimeout    timeout
+│   ├── AnswerTooLarge     the headers or the body of the response exceed the limit
+│   ├── MalformedAnswer    the response is not HTTP, or its compression is broken
 │   └── TooManyRedirects   more redirects than the limit
-└── StoreError         the database could not do it
+└── StoreError         an error of the database
     ├── StoreUnavailable   nothing was written; try again
-    │   └── Locked             another transaction that has not ended holds what is needed
-    ├── OutcomeUnknown     the commit's answer was lost; it may or may not have happened
+    │   └── Locked             another open transaction holds a lock
+    ├── OutcomeUnknown     the result of the commit is unknown: it may have happened
     ├── SchemaStale        the database needs `migrate`
-    └── RowRefused         it cannot store this row; nothing was written, and sending it again will not help
+    └── RowRefused         the database rejects the row; nothing was written, and a retry does not help
 
-JobFailed stands beside them: nothing failed but the job.
+JobFailed is raised by `job.result()` for a job that did not succeed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HoldfastError(Exception):
 
     @property
     def full(self) -> str:
-        """What the log and the terminal show."""
+        """The message for logs and terminals."""
         return self.message
 
 
@@ -184,9 +184,8 @@ class TooManyRedirects(OutboundError):
     code = "too_many_redirects"
 
 
-class _Outside(HoldfastError):
-    """`message` says what kind of failure it is and may be sent to any client. `full` may quote what failed, and with
-    it addresses, users and names."""
+class _ExternalError(HoldfastError):
+    """`message` is safe for clients. `full` may contain addresses, users and names."""
 
     def __init__(self, message: str, *, code: str | None = None, full: str | None = None, **fields: Any) -> None:
         super().__init__(message, code=code, **fields)
@@ -200,7 +199,7 @@ class _Outside(HoldfastError):
         return self.full
 
 
-class StorageError(_Outside):
+class StorageError(_ExternalError):
     code = "storage_error"
 
 
@@ -212,7 +211,7 @@ class StorageDenied(StorageError):
     code = "storage_denied"
 
 
-class StoreError(_Outside):
+class StoreError(_ExternalError):
     code = "store_error"
 
 
@@ -237,7 +236,7 @@ class RowRefused(StoreError):
 
 
 class JobFailed(HoldfastError):
-    """Raised by `result` for a job that ended otherwise; `code` and `message` are the job's own."""
+    """Raised by `result` for a job that did not succeed; `code` and `message` are those of the job."""
 
     def __init__(self, job_id: str, job_type: str, status: str, *, code: str, message: str) -> None:
         words = dict.fromkeys(word for word in (code, message) if word)

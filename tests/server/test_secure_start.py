@@ -16,7 +16,7 @@ from holdfast.settings import Settings
 GOOD, SHORT = "0123456789abcdef", "0123456789abcde"
 OUTSIDE = ["0.0.0.0", "::", "192.0.2.1", "jobs.example", "", "::ffff:192.0.2.1"]
 INSIDE = ["127.0.0.1", "127.1.2.3", "::1", "localhost"]
-SET_A_SECRET, MAKE_A_KEY = "set HOLDFAST_ADMIN_SECRET", "make a key: `holdfast keys create`"
+SET_A_SECRET, MAKE_A_KEY = "set HOLDFAST_ADMIN_SECRET", "create a key: `holdfast keys create`"
 
 
 async def complaint(engine: Engine, secret: str, host: str) -> str:

@@ -2,7 +2,7 @@
 
 from holdfast.engine import Engine, Retention
 from holdfast.model import NewJob
-from holdfast.server.live.sse import place_of, position_text
+from holdfast.server.live.sse import parse_position, position_text
 from tests.engine.log import settled
 from tests.engine.steps import ask
 from tests.server.steps import Served
@@ -20,7 +20,7 @@ async def place_now(served: Served) -> str:
 
 
 async def test_a_client_that_comes_back_with_an_id_ahead_of_the_log_is_told_to_begin_anew(served: Served) -> None:
-    pos, job, seq = place_of(await place_now(served))
+    pos, job, seq = parse_position(await place_now(served))
     ahead = position_text((pos + 10**6, job, seq))
     async with watching(served, "/events", last=ahead) as reader:
         said = await reader.next()

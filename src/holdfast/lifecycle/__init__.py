@@ -1,4 +1,4 @@
-"""Lifecycles: how a job may move, as data. Read this package first."""
+"""Lifecycles: the state machines of jobs, as data. Read this package first."""
 
 from collections.abc import Iterator
 
@@ -52,7 +52,7 @@ class Lifecycles:
         self._learned.discard(machine.name)
 
     def learn(self, machine: Machine) -> None:
-        """One of another process. What this one declares itself stays as it is."""
+        """Add a lifecycle of another process; declarations of this process take precedence."""
         if machine.name not in self._machines or machine.name in self._learned:
             self._machines[machine.name] = machine
             self._learned.add(machine.name)

@@ -1,4 +1,4 @@
-"""`crawl`: crawling and ingestion, with named error classes, anti-bot patience and a 24-hour idempotency window."""
+"""The `crawl` lifecycle: crawling and ingestion, with error classes, anti-bot backoff and 24-hour idempotency."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Idempotency, Policy, Treatment
@@ -29,7 +29,7 @@ _CODES = {
         "E_ROBOTS",
         "E_PARSE",
     ),
-    # Anti-bot signals: the origin wants fewer of us, so wait much longer.
+    # Anti-bot responses: back off much longer.
     Treatment.THROTTLED: ("captcha", "403_waf", "503_shield", "E_403_WAF"),
 }
 

@@ -1,4 +1,4 @@
-"""`default`: our own words, and every move a job can make."""
+"""The `default` lifecycle: every transition that a job can make."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.states import State

@@ -1,4 +1,4 @@
-"""`generation`: paid image generation; moderation may reject before or during the run, and a rejection frees no key."""
+"""The `generation` lifecycle: moderation may reject before or during the run; a rejection keeps the key."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Idempotency, Policy

@@ -1,4 +1,4 @@
-"""`images`: a ten-minute lock, direct retries, and no cancel: cancelling is asked for by a job of another type."""
+"""The `images` lifecycle: ten-minute leases, immediate retries, and cancel through a control job."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Policy

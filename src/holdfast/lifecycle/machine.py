@@ -1,4 +1,4 @@
-"""A lifecycle: words, legal moves, policy. It checks itself when it is built."""
+"""The state machine of a lifecycle: state names, transitions, policy; validated when it is built."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _read_line(line: str) -> list[Move]:
 
 
 def setting_word(name: str) -> str:
-    """The name of a lifecycle in settings: variables have no hyphens."""
+    """The name in settings, where variables have no hyphens."""
     return name.replace("-", "_")
 
 
@@ -55,7 +55,7 @@ def _known(names: type[_Name], kind: str, name: str, line: str) -> _Name:
 
 
 _CANON = {(move.verb, move.source, move.target): move for move in read_moves(CANON)}
-LAWFUL = frozenset(_CANON)  # verb, source and target of each move that any lifecycle may have
+LAWFUL = frozenset(_CANON)  # (verb, source, target) of every allowed transition
 VERBS = tuple(dict.fromkeys(move.verb for move in _CANON.values()))
 
 
@@ -86,7 +86,7 @@ class Machine:
 
     @classmethod
     def of_mask(cls, name: str, mask: int) -> Machine:
-        """A lifecycle of which only the legal pairs of states are known: each move that they allow, in plain words."""
+        """A lifecycle of which only the allowed pairs of states are known, with the default state names."""
         moves = [move for move in _CANON.values() if BIT[move.source, move.target] & mask]
         states = {state for move in moves for state in (move.source, move.target)}
         return cls(name, words={state: state.value for state in State if state in states}, moves=map(str, moves))
@@ -97,7 +97,7 @@ class Machine:
 
     @cached_property
     def mask(self) -> int:
-        """The legal pairs of states as bits; every job row carries it."""
+        """The allowed pairs of states as a bit mask, stored with every job."""
         return sum({BIT[move.source, move.target] for move in self.moves})
 
     def has(self, source: State, target: State) -> bool:
@@ -107,7 +107,7 @@ class Machine:
         return self._table.get((verb, source, target))
 
     def targets(self, verb: str, source: State) -> list[State]:
-        """Where a verb can lead from a state; empty when the state refuses it."""
+        """The target states of a verb from a state; empty if not allowed."""
         return [move.target for move in self.moves if move.verb == verb and move.source == source]
 
     def allows(self, verb: str, source: State, target: State, actor: Actor) -> bool:
@@ -118,7 +118,7 @@ class Machine:
     def _table(self) -> dict[tuple[str, State, State], Move]:
         return {(move.verb, move.source, move.target): move for move in self.moves}
 
-    # -- the self-check -----------------------------------------------------------------------------------
+    # -- validation ---------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if not _NAME.fullmatch(self.name):

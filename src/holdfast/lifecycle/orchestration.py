@@ -1,4 +1,4 @@
-"""`orchestration`: acceptance is a step of its own, a retry is queued again, and DEAD is reached only through RETRY."""
+"""The `orchestration` lifecycle: separate acceptance, retries are queued again, DEAD only through RETRY."""
 
 from holdfast.lifecycle.machine import Machine
 

@@ -1,4 +1,4 @@
-"""What a lifecycle says about time, retries, errors and idempotency. Pure: chance is an argument."""
+"""The policy of a job: leases, timeouts, retries, error treatment, idempotency. Randomness is an argument."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class Treatment(StrEnum):
 
 
 class Idempotency(StrEnum):
-    FOREVER = "forever"  # a key names one job, also after that was pruned
+    FOREVER = "forever"  # a key identifies one job, even after it was pruned
     WINDOW = "window"  # ... for `idempotency_window_seconds` after creation
-    UNTIL_FAILED = "until_failed"  # ... until that job failed or was canceled; a rejection frees no key
+    UNTIL_FAILED = "until_failed"  # ... until that job failed or was canceled; a rejection keeps the key
     WINDOW_UNTIL_FAILED = "window_until_failed"  # ... until either of the two
 
 
 class Reaping(StrEnum):
-    EXPIRED = "expired"  # a lease that ran out frees the job
-    EXPIRED_AND_OFFLINE = "expired_and_offline"  # ... only when its worker has gone silent too
+    EXPIRED = "expired"  # when the lease has expired
+    EXPIRED_AND_OFFLINE = "expired_and_offline"  # ... and the worker is offline
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every knob of a job. Request, job type, lifecycle and settings are laid over each other into one of these."""
+    """The effective policy: request over job type over lifecycle over settings."""
 
     lease_seconds: float = 30
     heartbeat_seconds: float = 10
-    max_attempts: int = 5  # executions in all, the first included
-    max_lost: int = 3  # lost leases before the job counts as poison
+    max_attempts: int = 5  # including the first
+    max_lost: int = 3  # lost leases until the job is poison
 
     backoff_base_seconds: float = 2
     backoff_factor: float = 2
@@ -47,17 +47,17 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     errors: dict[str, Treatment] = {}  # error code -> treatment
     unknown_errors: Treatment = Treatment.TRANSIENT
 
-    late_writes: bool = True  # accept progress, complete and fail on a lease that ran out but was not reaped
+    late_writes: bool = True  # accept reports on an expired lease that was not reaped
     reaping: Reaping = Reaping.EXPIRED
     offline_seconds: float = 90
-    timeout_seconds: float | None = None  # for one attempt; its worker ends it, and it counts as a failure
+    timeout_seconds: float | None = None  # of one attempt; the worker enforces it, and it counts as a failure
     no_progress_seconds: float | None = None
     max_runtime_seconds: float | None = None
     cancel_grace_seconds: float = 30
-    defer_seconds: float = 60  # how long a job waits for a worker with its preferred capabilities
+    defer_seconds: float = 60  # wait for a worker with the preferred capabilities
 
-    keep_completed_parts: bool = True  # the next execution finds them completed; else it does them again
-    discard_partial_parts: bool = False  # what a failed execution had begun starts from nothing in the next
+    keep_completed_parts: bool = True  # a retry does not run completed parts again
+    discard_partial_parts: bool = False  # a retry restarts parts that were in progress
 
     idempotency: Idempotency = Idempotency.FOREVER
     idempotency_window_seconds: float = 86_400
@@ -89,14 +89,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.errors.get(error_code, self.unknown_errors)
 
     def backoff(self, failures: int, treatment: Treatment, jitter: float) -> float:
-        """base * factor ** (failures - 1), capped, then shortened by chance so that retries do not come in herds."""
+        """base * factor ** (failures - 1), capped, with jitter against retry storms."""
         cap = self.throttle_cap_seconds if treatment is Treatment.THROTTLED else self.backoff_cap_seconds
         return delay(
             *(failures, self.backoff_base_seconds, cap, jitter), factor=self.backoff_factor, jitter=self.backoff_jitter
         )
 
     def over(self, changes: dict[str, Any]) -> Policy:
-        """This policy with some knobs set otherwise. Error codes are added to those that it knows."""
+        """This policy with some fields replaced; error codes are merged."""
         _refuse_unknown(changes)
         if isinstance(errors := changes.get("errors"), dict):
             changes = {**changes, "errors": {**self.errors, **errors}}
@@ -113,12 +113,12 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         known, ignored = readable(stored)
         try:
             return self.over(known), ignored
-        except Invalid:  # each is readable, but together they are no policy
+        except Invalid:  # each is valid, but not their combination
             return self, sorted(stored)
 
 
 def readable(stored: Any) -> tuple[dict[str, Any], list[str]]:
-    """Those of stored knobs that this version knows, and the names of the others."""
+    """The stored fields that this version knows, and the names of the others."""
     if not isinstance(stored, dict):
         return {}, ["everything"]
     known: dict[str, Any] = {}
@@ -142,7 +142,7 @@ _KINDS = {field.name: field.type for field in msgspec.structs.fields(Policy)}
 
 
 def _refuse_unknown(changes: dict[str, Any]) -> None:
-    """Words that are none of ours; the nearest one is most often what was meant."""
+    """Raise for unknown fields, with the nearest known one."""
     for name in changes:
         if name not in Policy.__struct_fields__:
             near = get_close_matches(str(name), Policy.__struct_fields__, n=1)

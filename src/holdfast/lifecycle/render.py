@@ -1,4 +1,4 @@
-"""A lifecycle as a picture (Mermaid) and as data (JSON, TOML)."""
+"""Renders a lifecycle as a Mermaid diagram, and converts it to and from JSON and TOML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.lifecycle.states import ALL_BITS, FINAL, Move, State
 
 
 def mermaid(machine: Machine) -> str:
-    """A state diagram in the lifecycle's own words. A word that is no plain name gets an id of its own."""
+    """A state diagram with the state names of the lifecycle; other names than identifiers get an id."""
     ids = {state: word if word.isidentifier() else f"{state}_" for state, word in machine.words.items()}
     verbs: dict[tuple[str, str], list[str]] = {}
     for move in machine.moves:
@@ -30,7 +30,7 @@ def mermaid(machine: Machine) -> str:
 
 
 def to_data(machine: Machine) -> dict[str, Any]:
-    """Everything that makes the lifecycle, in plain types; `from_data` reads it back."""
+    """The lifecycle in plain types; `from_data` reads it back."""
     return {
         "name": machine.name,
         "about": machine.about,
@@ -94,7 +94,7 @@ def _of_mask(name: str, mask: int) -> Machine:
 
 
 def _known_move(line: Any) -> Move | None:
-    """None where it names a verb, a state or an actor of a newer version."""
+    """None if it has a verb, a state or an actor of a newer version."""
     try:
         [move] = read_moves([line])
         return move if move[:3] in LAWFUL else None
@@ -103,7 +103,7 @@ def _known_move(line: Any) -> Move | None:
 
 
 def from_toml(text: str) -> Machine:
-    """A lifecycle written by hand: `name`, `[words]`, `moves = ["claim: queued -> running by worker"]`, `[policy]`."""
+    """A lifecycle from a TOML file: `name`, `[words]`, `moves = ["claim: queued -> running by worker"]`, `[policy]`."""
     try:
         return from_data(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PREFIX = "lifecycle_"
-# What can be set for one lifecycle, and the setting for all that has the same meaning and range.
+# Settings per lifecycle, and the global setting with the same meaning and range.
 KNOBS = {
     "lease_seconds": "lease_seconds",
     "heartbeat_seconds": "heartbeat_seconds",
@@ -20,13 +20,13 @@ KNOBS = {
 
 
 def setting_like(name: str) -> str | None:
-    """The setting for all lifecycles that this one is for a single lifecycle; None: it is none of these."""
+    """The global setting of a per-lifecycle setting; None for other names."""
     found = _split(name)
     return None if found is None else KNOBS[found[1]]
 
 
 def by_lifecycle(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings by their full names, as knobs by lifecycle."""
+    """Policy fields by lifecycle, from settings by full name."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         if (split := _split(name)) is not None:
@@ -35,14 +35,14 @@ def by_lifecycle(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def flat(lifecycles: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The way back."""
+    """The inverse."""
     return {
         f"{PREFIX}{lifecycle}_{knob}": value for lifecycle, knobs in lifecycles.items() for knob, value in knobs.items()
     }
 
 
 def flattened(file: dict[str, Any]) -> dict[str, Any]:
-    """The tables of the file that belong to lifecycles, as full names; all else as it is."""
+    """Flatten the lifecycle tables of the file to full names; other keys stay."""
     tables = file.get("lifecycle")
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         return file
@@ -51,7 +51,7 @@ def flattened(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def names_like(name: str, settings: Sequence[str]) -> list[str]:
-    """What a name nobody knows may have been meant to be."""
+    """Candidates for an unknown name."""
     lifecycle = name.removeprefix(PREFIX).partition("_")[0]
     return [f"{PREFIX}{lifecycle}_{knob}" for knob in KNOBS] if name.startswith(PREFIX) else list(settings)
 

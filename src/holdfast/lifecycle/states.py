@@ -1,4 +1,4 @@
-"""The vocabulary: eight stored states, who may act, and every move any lifecycle may choose from."""
+"""The stored states, the actors, and all transitions that a lifecycle may allow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Move(NamedTuple):
         return f"{self.verb}: {self.source} -> {self.target} by {', '.join(sorted(self.actors))}"
 
 
-# Everything a lifecycle may allow. Each is a subset of this; nothing outside it exists.
+# All possible transitions; every lifecycle is a subset.
 CANON = (
     "accept:   created -> queued                      by client, api, system",
     "claim:    queued, retrying -> running            by worker",
@@ -63,7 +63,7 @@ CANON = (
     "requeue:  retrying -> queued                     by api, system",
 )
 
-# One bit per pair of states, kept on every job row: the database refuses a pair whose bit is not set.
+# One bit per pair of states, stored with every job: the database rejects a pair whose bit is not set.
 # Rows in existing databases carry these bits, so the order never changes; new pairs go to the end.
 PAIRS = (
     (State.CREATED, State.QUEUED),
@@ -85,7 +85,7 @@ PAIRS = (
 BIT = {pair: 1 << place for place, pair in enumerate(PAIRS)}
 ALL_BITS = sum(BIT.values())
 
-# What a client of `/jobs` sees, whatever the lifecycle calls it.
+# The status that clients see, independent of the lifecycle.
 STATUS = {
     State.CREATED: "PENDING",
     State.QUEUED: "PENDING",

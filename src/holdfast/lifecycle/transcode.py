@@ -1,4 +1,4 @@
-"""`transcode`: half-hour leases, no late writes, a job freed only when its lease ran out and its worker is gone."""
+"""The `transcode` lifecycle: half-hour leases, no late writes, reaped only when the worker is offline, too."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Policy, Reaping

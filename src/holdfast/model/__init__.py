@@ -1,4 +1,4 @@
-"""The nouns. Pure: no clock, no chance, no database."""
+"""The data types of the domain, without clock, randomness or database."""
 
 from holdfast.model.history import Attempt, Event, Part, PartStatus
 from holdfast.model.job import Job, Lease, NewJob

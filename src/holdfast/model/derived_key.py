@@ -1,4 +1,4 @@
-"""Idempotency keys that are derived from a request: who asks, and what for. So a double click is one job."""
+"""Idempotency keys derived from the subject and the content of a request, so that a double click creates one job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.model.job import PAYLOAD_BYTES_MAX, NewJob
 from holdfast.model.json import encode
 from holdfast.model.names import quoted
 
-WITHIN_SECONDS = 120.0  # this minute and the one before: a repeat across the edge of a minute is a repeat too
+WITHIN_SECONDS = 120.0  # the current minute and the one before
 
 
 def derived_key(subject: str, *request: Any) -> str:
-    """The same for requests that mean the same: the order of names, the kind of spaces and the form of accents do not
+    """The same for equivalent requests: the order of keys, white space and Unicode normalization do not
     matter.
 
-    `subject` is who asks: a user, an account. `request` is any JSON: a prompt and its parameters, say.
+    `subject` is the user or account. `request` is any JSON: a prompt and its parameters, say.
     """
     if not isinstance(subject, str) or not subject:
         raise InvalidField(f"a derived key needs a subject, as text, got {quoted(subject)}", field="idempotency_key")

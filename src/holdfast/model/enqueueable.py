@@ -1,4 +1,4 @@
-"""What can be enqueued: a job type of an app with its arguments, a job as data, or a type by its name."""
+"""The kinds of values that can be enqueued: a job type with arguments, a `NewJob`, or a job type by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.model.job import NewJob
 
 
 class MakesJobs(Protocol):
-    """A job type of an app: its function's arguments become a job."""
+    """A job type of an app: makes a job from the arguments of its function."""
 
     def new_job(self, *args: Any, **kwargs: Any) -> NewJob: ...
 
@@ -17,6 +17,6 @@ class MakesJobs(Protocol):
 def new_job_of(job: MakesJobs | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
     if isinstance(job, str):
         if args:
-            raise Invalid("a job of a type that is named takes its payload by names", code="invalid_payload")
+            raise Invalid("a job type that is given by name takes keyword arguments only", code="invalid_payload")
         return NewJob(type=job, payload=kwargs)
     return job if isinstance(job, NewJob) else job.new_job(*args, **kwargs)

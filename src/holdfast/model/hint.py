@@ -1,11 +1,11 @@
-"""A hint: somebody should look at this queue, because of this job. The database knows what is true."""
+"""A hint that a queue has a job to claim. Hints may be lost; the database is authoritative."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-HINTS_MAX = 64  # of a queue and type in one commit: each wakes a worker, and whoever wakes takes many jobs
+HINTS_MAX = 64  # per queue and type in one commit: each wakes a worker, which takes many jobs
 
 
 class Hint(NamedTuple):
@@ -16,7 +16,7 @@ class Hint(NamedTuple):
 
 
 def hints_of(rows: Iterable[Any]) -> list[Hint]:
-    """Of jobs that can be claimed now, or soon; of many of a kind, a few."""
+    """Hints for jobs that can be claimed now or soon; at most HINTS_MAX of a kind."""
     found: list[Hint] = []
     seen: dict[tuple[str, str], int] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What happened to a job: events (append-only), attempts (one per execution), parts (what survives a retry)."""
+"""The history of a job: events (append-only), attempts (one per execution), parts (kept across retries)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.json import decode_or_none
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One line of a job's history. `pos` orders events across jobs; `seq` is gapless within one."""
+    """An event of a job. `pos` orders events across jobs; `seq` has no gaps within a job."""
 
     job_id: str
     seq: int
@@ -40,7 +40,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One finished execution: (job, epoch) names it, its token stays here for repeated requests."""
+    """A finished attempt, identified by job and epoch; its token is kept for repeated requests."""
 
     job_id: str
     epoch: int
@@ -55,7 +55,7 @@ class Attempt(msgspec.Struct, frozen=True):
     to_state: str
     reason: str | None
     error: Any
-    worker_name: str | None = None  # where it was asked for; no column of the attempt
+    worker_name: str | None = None  # only where it is requested; not a column
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Attempt:
@@ -89,7 +89,7 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     done: int | None = None
     error: str | None = None
     data: Any = None
-    reopen: bool = False  # it may be finished, and is to be done again
+    reopen: bool = False  # run a finished part again
 
 
 class Part(PartReport, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class Part(PartReport, frozen=True, kw_only=True):
         return cls(**{**values, "status": PartStatus(values["status"]), "data": decode_or_none(values["data"])})
 
     def fields(self) -> dict[str, Any]:
-        """What is stored of it."""
+        """The stored columns."""
         return {name: getattr(self, name) for name in PART_COLUMNS}
 
 

@@ -1,4 +1,4 @@
-"""A job as handed in, as stored, and as held by a worker."""
+"""A job in its three shapes: new, stored, and leased by a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY_MAX = 255
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """An intent. None means: as the job type, the lifecycle or the settings say."""
+    """A job to create. None: the default of the job type, the lifecycle or the settings."""
 
     type: str
     payload: dict[str, Any] = {}
@@ -34,7 +34,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     delay_seconds: float | None = None
     idempotency_key: str | None = None
-    key_is_derived: bool = False  # from the request, as `derived_key` does: the key alone says what a repeat is
+    key_is_derived: bool = False  # by `derived_key`: the key alone identifies a repeated request
     max_attempts: int | None = None
     policy: dict[str, Any] | None = None
     requires: list[str] | None = None
@@ -48,7 +48,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     root_id: str | None = None
 
     def check(self) -> None:
-        """Refuse what no job can be, before anything is written."""
+        """Validate all fields before anything is written."""
         check_name(self.type, "job_type")
         check_name(self.tenant, "tenant")
         if self.lifecycle is not None:
@@ -104,10 +104,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         return encode(self.payload, "payload", max_bytes=PAYLOAD_BYTES_MAX)
 
     def fingerprint(self) -> str:
-        """A digest of the request as sent: a repeat has the same one, whenever it comes and whatever its keys' order.
+        """A digest of the request: the same for each repeat, whatever the order of its keys.
 
-        What is left at its default is left out, so that a field added later does not change what was sent before. So is
-        the trace: each repeat has one of its own.
+        Defaults are left out, so that a field added later does not change the digest, and so is the trace, which is new
+        in each repeat.
         """
         if self.key_is_derived:
             return hashlib.sha256(f"{self.type} {self.idempotency_key}".encode()).hexdigest()
@@ -131,7 +131,7 @@ def _check_key(key: Any) -> None:
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A stored job, whole: the operator's view. `COLUMNS` is its row."""
+    """A stored job with all columns (`COLUMNS`)."""
 
     id: str
     tenant: str
@@ -197,12 +197,12 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def worker(self) -> str | None:
-        """Who runs it, or ran it last."""
+        """The worker that runs it or ran it last."""
         return self.lease_worker or self.last_worker
 
     @property
     def status(self) -> str:
-        """What a client sees, the same six words in every lifecycle."""
+        """The status that clients see: one of six in every lifecycle."""
         return STATUS[self.state]
 
     @property
@@ -211,18 +211,18 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def partial(self) -> bool:
-        """It was canceled after it had started: what it has reported is not all."""
+        """Canceled after it had started, so its reports are incomplete."""
         return self.state is State.CANCELED and self.started_at is not None
 
     @property
     def duration_seconds(self) -> float | None:
-        """From its first start to its end, the pauses between attempts included."""
+        """From the first start to the end, including pauses between attempts."""
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds()
 
     def derived(self, now: datetime) -> str | None:
-        """What its claim and its error come to, in one of six words; None for jobs canceled or rejected."""
+        """The derived status of claim and error, one of six; None if canceled or rejected."""
         match self.state:
             case State.SUCCEEDED:
                 return "Completed"
@@ -243,7 +243,7 @@ _JSON = [
 
 
 class UnreadableJob(Exception):
-    """A claimed job that no worker can be given."""
+    """A claimed job whose row cannot be decoded."""
 
     def __init__(self, job_id: str, token: str, column: str, error: Exception) -> None:
         super().__init__(f"the column {column} of job {job_id} is no JSON: {error}")
@@ -251,7 +251,7 @@ class UnreadableJob(Exception):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """One job in a worker's hands: what it needs to run it, and the token that lets it write."""
+    """A job that a worker holds: what it needs to run it, and the lease token for its reports."""
 
     id: str
     token: str
@@ -276,7 +276,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Lease:
-        """`Unreadable` when the row holds what is no JSON: SQL typed by hand can bring that about."""
+        """Raises `UnreadableJob` if a column is not JSON, as after an SQL update by hand."""
         values = list(row)
         for place in _LEASE_JSON:
             if values[place] is not None:
@@ -287,7 +287,7 @@ class Lease(msgspec.Struct, frozen=True):
         return cls(*values[:_LEASE])
 
 
-# The row behind a lease, in the order of its fields.
+# The columns of a lease, in the order of its fields.
 LEASE_COLUMNS = (
     *("id", "lease_token", "tenant", "type", "queue", "lifecycle", "priority", "epoch", "attempt", "max_attempts"),
     *("lost", "lease_expires_at", "claimed_at", "created_at", "run_at", "payload", "checkpoint", "tags", "trace"),

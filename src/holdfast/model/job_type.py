@@ -1,4 +1,4 @@
-"""What an app declares about a type of job; kept in the database so that every process creates it alike."""
+"""The declaration of a job type, stored in the database so that every process uses the same."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     policy: dict[str, Any] = {}
     requires: list[str] = []
     prefers: list[str] = []
-    schema: str | None = None  # of its payload, as JSON text; None: any JSON object will do
+    schema: str | None = None  # JSON Schema of the payload, as text; None: any JSON object
     needs: list[str] | None = None  # the extensions that have hooks on it
 
     @property
     def in_order(self) -> JobType:
-        """As it is kept: the order in which capabilities were named says nothing."""
+        """With sorted capabilities, as stored."""
         return msgspec.structs.replace(self, requires=sorted(self.requires), prefers=sorted(self.prefers))
 
     def check(self) -> None:
@@ -44,7 +44,7 @@ def _check_schema(name: str, schema: str) -> None:
     try:
         msgspec.json.decode(schema, type=dict[str, Any])
     except (msgspec.DecodeError, TypeError) as error:
-        raise Invalid(f"job type {name}: its schema is no JSON object: {error}", code="invalid_schema") from None
+        raise Invalid(f"job type {name}: its schema is not a JSON object: {error}", code="invalid_schema") from None
     if len(schema) > SCHEMA_BYTES_MAX:
         raise Invalid(
             f"job type {name}: its schema has {len(schema)} characters, the limit is {SCHEMA_BYTES_MAX}",

@@ -1,4 +1,4 @@
-"""JSON that both databases, every language and every proxy keep as it is; anything else is refused with its path."""
+"""Encodes JSON that every database and language preserves; other values are rejected with their path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.model.names import kind_of
 
 DEPTH_MAX = 64
 KEYS_MAX = 10_000
-PATH_MAX = 200  # characters of a place shown in an error
+PATH_MAX = 200  # characters of a path in an error message
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
 
 _encode = msgspec.json.Encoder().encode
@@ -20,7 +20,7 @@ decode = msgspec.json.decode
 
 
 def readable(text: str) -> str:
-    """As text that every database can keep: an error may quote whatever it met."""
+    """Text that every database can store: error messages may quote any input."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
@@ -39,7 +39,7 @@ def encode(value: Any, what: str, *, max_bytes: int) -> str:
 
 
 def encode_object(value: Any, what: str, *, max_bytes: int) -> str:
-    """The same, of a value that must be an object."""
+    """Like `encode`, for a value that must be an object."""
     check_object(value, what)
     return encode(value, what, max_bytes=max_bytes)
 
@@ -50,7 +50,7 @@ def check_object(value: Any, what: str) -> None:
 
 
 def decode_or_text(text: str) -> Any:
-    """What is no JSON, as it stands: whoever looks at it should see what is wrong."""
+    """Decode JSON; text that is not JSON is returned as it is, so that an operator sees it."""
     try:
         return decode(text)
     except msgspec.DecodeError:
@@ -62,7 +62,7 @@ def decode_or_none(text: str | None) -> Any:
 
 
 def _check(value: Any, what: str) -> None:
-    """Most values are fine, and finding that out must be quick; only a bad one is searched for its place."""
+    """A fast check; only invalid values are searched for the path."""
     if not _is_plain(value, DEPTH_MAX):
         _find_fault(value, what)
 
@@ -91,7 +91,7 @@ def _is_plain(value: Any, levels: int) -> bool:
 
 
 def _find_fault(value: Any, what: str) -> None:
-    """Walk without recursion: a hundred thousand nested lists must end in a sentence, not in a stack overflow."""
+    """Without recursion: deep nesting must give an error message, not a stack overflow."""
     seen = 0
     pending: list[tuple[Any, str, int]] = [(value, what, 0)]
     while pending:

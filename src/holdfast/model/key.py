@@ -1,4 +1,4 @@
-"""Keys: what they look like, what they allow. Only a digest of the secret part is ever stored."""
+"""API keys: their format, kinds and scopes. Only a digest of the secret is stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATE_MAX = 1_000_000
 
 
 class Scope(StrEnum):
-    """What a key may do. A client's key has the first three unless it is told otherwise, a worker's has `work`."""
+    """What a key may do. Defaults: the first three for client keys, `work` for worker keys."""
 
     JOBS_CREATE = "jobs:create"
     JOBS_READ = "jobs:read"
@@ -47,31 +47,46 @@ SCOPES = {
         *(Scope.ADMIN_READ, Scope.ADMIN_PAYLOAD, Scope.ADMIN_OPERATE, Scope.ADMIN_KEYS, Scope.ADMIN_WEBHOOKS),
     ),
 }
-# Whoever wants an operator's key to do more than look must say so.
+# By default, admin keys may only read.
 _UNLESS_TOLD = {**SCOPES, Kind.ADMIN: (Scope.ADMIN_READ,)}
 
-# Extensions have scopes of their own, `NAME:verb`, and a process need not have the extension to make a key for it.
+# Scopes of extensions are `NAME:verb`; a key can be created without the extension.
 EXTENDED = (Kind.CLIENT, Kind.ADMIN)  # the kinds of key that may have them
-RESERVED = frozenset(  # what no extension is called, so that a slip in a scope of the core is none of an extension
-    ("admin", "admins", "holdfast", "job", "jobs", "key", "keys", "session", "sessions", "work", "worker", "workers")
+RESERVED = (
+    frozenset(  # not allowed as extension names, so that a misspelt core scope is not taken for one of an extension
+        (
+            "admin",
+            "admins",
+            "holdfast",
+            "job",
+            "jobs",
+            "key",
+            "keys",
+            "session",
+            "sessions",
+            "work",
+            "worker",
+            "workers",
+        )
+    )
 )
 _EXTENSION_SCOPE = re.compile(r"([a-z][a-z0-9_]{0,30}):[a-z][a-z0-9_]{0,30}")
 
 
 def extension_of(scope: str) -> str | None:
-    """The name of the extension whose scope this is; None if it has not the form of one."""
+    """The extension of a scope; None for a scope of the core."""
     found = _EXTENSION_SCOPE.fullmatch(scope)
     return None if found is None or found[1] in RESERVED else found[1]
 
 
-# -- the text of a key -----------------------------------------------------------------------------------------
+# -- key format ------------------------------------------------------------------------------------------------
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _FORM = re.compile(rb"(holdfast_(client|worker|admin)_([0-9a-f]{16})_([0-9a-f]{64}))_([0-9a-f]{8})")
 
 
 class KeyText(NamedTuple):
-    """A key as its holder shows it, taken apart."""
+    """A parsed key."""
 
     kind: Kind
     id: str
@@ -83,13 +98,13 @@ def is_key_id(text: object) -> bool:
 
 
 def text_of(kind: Kind, key_id: str, secret: str) -> str:
-    """`holdfast_<kind>_<id>_<secret>_<checksum>`: scanners of code and logs know it by its beginning."""
+    """`holdfast_<kind>_<id>_<secret>_<checksum>`: secret scanners recognize the prefix."""
     shown = f"holdfast_{kind}_{key_id}_{secret}"
     return f"{shown}_{crc32(shown.encode()):08x}"
 
 
 def parse(text: bytes) -> KeyText | None:
-    """None for whatever was never issued by us: a typo is found without asking anybody."""
+    """None for malformed keys: the checksum finds typing errors without a query."""
     found = _FORM.fullmatch(text)
     if found is None or crc32(found[1]) != int(found[5], 16):
         return None
@@ -97,26 +112,26 @@ def parse(text: bytes) -> KeyText | None:
 
 
 def digest_of(secret: bytes) -> str:
-    """A fast hash is right here: nobody guesses 256 random bits, however fast."""
+    """A fast hash is sufficient for 256 random bits."""
     return sha256(secret).hexdigest()
 
 
-# -- the noun --------------------------------------------------------------------------------------------------
+# -- records --------------------------------------------------------------------------------------------------
 
 
 class Key(msgspec.Struct, frozen=True):
-    """All that is known of a key, except what would let anybody use it."""
+    """A stored key without its secret."""
 
     id: str
     kind: Kind
     tenant: str
     name: str | None
-    subject: str | None  # the user it stands for
-    scopes: frozenset[str]  # those of the core are of `Scope`
-    queues: tuple[str, ...] | None  # a worker's key may be bound to these
+    subject: str | None  # the user of the key
+    scopes: frozenset[str]  # core scopes are `Scope` members
+    queues: tuple[str, ...] | None  # a worker key may be bound to these
     worker_id: str | None
     rate_per_second: float | None
-    expires_in: float | None  # seconds, when it was made
+    expires_in: float | None  # seconds from creation
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -145,7 +160,7 @@ KEY_COLUMNS = tuple(name for name in Key.__struct_fields__ if name != "queues")
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key to be made. A worker's key belongs to one worker, and may be bound to some queues."""
+    """A key to create. A worker key belongs to one worker and may be bound to queues."""
 
     kind: Kind = Kind.CLIENT
     tenant: str = "default"
@@ -164,9 +179,9 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         if self.subject is not None:
             check_name(self.subject, "subject")
         if (self.kind is Kind.WORKER) is not (self.worker_id is not None):
-            raise InvalidField("a worker's key belongs to a worker, and no other key does", field="worker_id")
+            raise InvalidField("a worker key needs a worker_id, and other keys must not have one", field="worker_id")
         if self.queues is not None and (self.kind is not Kind.WORKER or not self.queues):
-            raise InvalidField("only a worker's key is bound to queues, and then to one at least", field="queues")
+            raise InvalidField("only a worker key can be bound to queues, and to at least one", field="queues")
         for number, most, field in (
             (self.expires_in, 10**9, "expires_in_seconds"),
             (self.rate_per_second, RATE_MAX, "rate_per_second"),
@@ -176,7 +191,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
         self.stored_scopes()
 
     def stored_scopes(self) -> list[str]:
-        """As the column holds them: `work:mail` is a worker's scope bound to the queue mail."""
+        """As stored: `work:mail` is the scope `work` bound to the queue mail."""
         granted = _granted(self.kind, self.scopes)
         if self.queues is None:
             return [str(scope) for scope in sorted(granted)]
@@ -194,7 +209,7 @@ def _granted(kind: Kind, wanted: Collection[str] | None) -> set[str]:
             code="invalid_scope",
         )
     if not granted:
-        raise Invalid("a key without any scope opens nothing; name one, or leave the scopes out", code="invalid_scope")
+        raise Invalid("a key needs at least one scope; leave scopes out for the defaults", code="invalid_scope")
     return granted
 
 

@@ -1,4 +1,4 @@
-"""Which names are this machine's own."""
+"""Recognizes loopback host names and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name, a tag or a capability may look like."""
+"""Validation of names, tags, capabilities and ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_name(name: Any, field: str, each: str = "") -> str:
     )
 
 
-@lru_cache(maxsize=4096)  # the same few names come with every job
+@lru_cache(maxsize=4096)  # names repeat from job to job
 def _is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_MAX and text.isprintable() and text == text.strip()
 
@@ -60,9 +60,9 @@ def kind_of(value: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value as an error shows it: short, and never the cause of another error."""
+    """A value for an error message: short, and without raising."""
     try:
         text = repr(value)
-    except Exception:  # a number of 5,000 digits, 100,000 nested lists, an object with a repr of its own
+    except Exception:  # a number of 5,000 digits, deep nesting, a `__repr__` that raises
         text = f"{kind_of(value)} that cannot be shown"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,4 +1,4 @@
-"""What a number may be: finite, not negative, and small enough for a column of either database."""
+"""Validation of numbers: finite, not negative, and in the range of both databases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_count(value: Any, field: str) -> None:
 
 
 def check_limit(limit: Any, what: str, *, most: int = COUNT_MAX) -> int:
-    """How many things one call may ask for."""
+    """Validate the `limit` of a call."""
     if type(limit) is int and 1 <= limit <= most:
         return limit
     raise InvalidField(f"a call handles 1 to {most} {what}, got the limit {quoted(limit)}", field="limit")

@@ -1,4 +1,4 @@
-"""The JSON Schema of a job type's payload: kept with the type, so that a server without the app can check payloads."""
+"""Validates payloads against the JSON Schema of the job type, also in servers without the app."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import Invalid
 
 SCHEMA_BYTES_MAX = 256 * 1024
-ERRORS_MAX = 5  # that are told of one payload
+ERRORS_MAX = 5  # in one message
 
 Check = Callable[[Any], None]  # raises Invalid
 
@@ -19,14 +19,14 @@ _EXTRA = re.compile(r"\('(?P<name>.+?)' (was|were) unexpected\)$|\('(?P<first>.+
 
 
 def check_of(job_type: str, schema: dict[str, Any]) -> Check:
-    """Compiled once, and then a few microseconds for each payload."""
-    import jsonschema_rs  # 20 ms, which most processes never need
+    """Compiles the schema; a check takes a few microseconds."""
+    import jsonschema_rs  # takes 20 ms, and most processes do not need it
 
     try:
-        # Values of a payload may be secret: a message names the field and what it must be.
+        # Values may be secret: a message names only the field and what it must be.
         validator = jsonschema_rs.validator_for(schema, mask="the value", retriever=_retrieve_nothing)
     except ValueError as error:
-        raise Invalid(f"job type {job_type}: its schema is no JSON Schema: {error}", code="invalid_schema") from None
+        raise Invalid(f"job type {job_type}: its schema is not a JSON Schema: {error}", code="invalid_schema") from None
 
     def check(payload: Any) -> None:
         if not validator.is_valid(payload):
@@ -37,13 +37,13 @@ def check_of(job_type: str, schema: dict[str, Any]) -> Check:
 
 
 def _refusal(job_type: str, told: Sequence[tuple[str, str]]) -> Invalid:
-    """All that is wrong in one answer; `field` is the first of them."""
+    """One error for all problems; `field` is the first."""
     texts = [f"`{field}`: {message}" if field else message for field, message in told]
     return Invalid(f"payload of {job_type}: {'; '.join(texts)}", code="invalid_payload", field=told[0][0] or None)
 
 
 def _told(message: str, path: Sequence[str | int]) -> tuple[str, str]:
-    """The field that an error is about, and the error."""
+    """The field of an error, and its message."""
     named = _MISSING.search(message) or _EXTRA.search(message)
     name = next((found for found in named.groupdict().values() if found), None) if named else None
     return _shown([*path, name] if name is not None else path), message
@@ -56,5 +56,5 @@ def _shown(path: Sequence[str | int]) -> str:
 
 
 def _retrieve_nothing(address: str) -> Any:
-    """A schema may refer to itself only: checking a payload asks nothing of the network or the disk."""
+    """A schema may refer only to itself: no network or disk access."""
     raise ValueError(f"a schema must not refer to {address}")

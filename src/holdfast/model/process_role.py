@@ -1,12 +1,12 @@
-"""What this process is for: PostgreSQL shows it in `pg_stat_activity`."""
+"""The role of this process, shown by PostgreSQL in `pg_stat_activity`."""
 
 from __future__ import annotations
 
-_named = {"role": "app"}  # the user's own process, which enqueues
+_named = {"role": "app"}  # a process of the user that enqueues
 
 
 def name_process(role: str) -> None:
-    """From now on its connections are called `holdfast worker`, `holdfast server` and so on."""
+    """New connections are named `holdfast worker`, `holdfast server` and so on."""
     _named["role"] = role
 
 

@@ -1,4 +1,4 @@
-"""A job as far as whoever handed it in may know it: neither its payload nor its lease is even read."""
+"""The summary of a job for clients: without payload and lease, which are not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.lifecycle import FINAL, STATUS, State
 
 
 class JobSummary(msgspec.Struct, frozen=True):
-    """`counters`, `result` and `error` are the JSON that is stored, as text: most of it is only passed on."""
+    """`counters`, `result` and `error` are the stored JSON text, which is mostly passed on."""
 
     id: str
     type: str
@@ -30,7 +30,7 @@ class JobSummary(msgspec.Struct, frozen=True):
     started_at: datetime | None
     subject: str | None
     now_at: datetime
-    parts: str | None = None  # JSON as well, where one job was asked for
+    parts: str | None = None  # JSON text; only for a single job
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> JobSummary:
@@ -46,4 +46,4 @@ class JobSummary(msgspec.Struct, frozen=True):
         return STATUS[self.state]
 
 
-OUTLINE_COLUMNS = JobSummary.__struct_fields__[:-2]  # the time of asking is no column, the parts are rows
+SUMMARY_COLUMNS = JobSummary.__struct_fields__[:-2]  # without the time of the query and the parts

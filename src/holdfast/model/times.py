@@ -1,4 +1,4 @@
-"""What a time may be: aware of its zone, and one that both databases can keep and compare."""
+"""Validation of times: with a time zone, and in the range of both databases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_time(at: Any, field: str) -> None:
             shown = quoted(str(at) if isinstance(at, datetime) else at)
             raise InvalidField(f"{field} must be a time with a time zone, got {shown}", field=field)
         known = EARLIEST <= at.astimezone(UTC) <= LATEST
-    except (OverflowError, ValueError):  # the first or the last day that Python knows, in a zone where it is another
+    except (OverflowError, ValueError):  # the time zone moves it out of the range of `datetime`
         known = False
     if not known:
         raise InvalidField(

@@ -1,4 +1,4 @@
-"""A webhook: where messages about jobs go, which ones, and what became of each."""
+"""Webhooks, their event filters, and deliveries."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.model.json import decode
 from holdfast.model.names import check_name, check_names
 
 SECRET_BITS = 256
-SECRET_PREFIX = "whsec_"  # noqa: S105  the beginning that the standard gives to every secret
+SECRET_PREFIX = "whsec_"  # noqa: S105  the prefix of secrets in Standard Webhooks
 TEST = "webhook.test"
 
-# What a move is called in a message: by the state it leads to, else by its verb.
+# Event names by the new state, else by the verb.
 _BY_STATE = {
     "retrying": "job.retrying",
     "succeeded": "job.completed",
@@ -31,7 +31,7 @@ EVENTS = ("job.created", "job.started", "job.progress", "job.retrying", *ENDINGS
 
 
 def event_name(event: Event) -> str | None:
-    """None: nobody is told of it."""
+    """None: not sent to webhooks."""
     return _BY_STATE.get(event.to_state or "") or _BY_VERB.get(event.verb)
 
 
@@ -60,7 +60,7 @@ class WebhookFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`until`: another has taken its place, and it signs beside it until then."""
+    """`until`: it was rotated, and signs together with the new one until then."""
 
     text: str
     until: datetime | None = None
@@ -94,7 +94,7 @@ class Webhook(msgspec.Struct, frozen=True):
         return cls(*values)
 
     def signing(self, now: datetime) -> list[str]:
-        """The secrets in force, the newest first."""
+        """The active secrets, newest first."""
         return [secret.text for secret in self.secrets if secret.until is None or secret.until > now]
 
     def check(self) -> None:
@@ -105,7 +105,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 class DeliveryTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt to deliver: what came back, or why nothing did."""
+    """One attempt of a delivery: the response, or the error."""
 
     at: datetime
     ms: int
@@ -115,7 +115,7 @@ class DeliveryTry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One message for one webhook. Its id is the message's own, the same at each try."""
+    """One message for one webhook; its id is the same for each retry."""
 
     id: str
     webhook_id: str

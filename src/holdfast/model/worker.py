@@ -1,4 +1,4 @@
-"""A worker: who it is, what it can do, whether an operator lets it, whether it is alive."""
+"""The record of a worker: identity, capabilities, enabled or disabled, liveness."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import msgspec
 
 from holdfast.model.json import decode_or_none
 
-LOCAL = "local"  # the kind of workers that work beside the database
+LOCAL = "local"  # workers that connect to the database
 
 
 class Liveness(StrEnum):
-    ACTIVE = "active"  # registered or heard from, says nothing about its slots
+    ACTIVE = "active"  # registered or sent a heartbeat, slots unknown
     IDLE = "idle"
     BUSY = "busy"
     OFFLINE = "offline"
 
 
 class ClaimScope(msgspec.Struct, frozen=True):
-    """Which jobs a worker asks for; None: of any type, from any queue."""
+    """The job types and queues that a worker claims; None: any."""
 
     types: list[str] | None = None
     queues: list[str] | None = None
-    at: float = 0.0  # seconds since 1970: when it last asked for them
+    at: float = 0.0  # Unix time of the last claim
 
     def covers(self, job_type: str) -> bool:
         return self.types is None or job_type in self.types
@@ -35,7 +35,7 @@ class ClaimScope(msgspec.Struct, frozen=True):
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """What a worker has under lease: how many jobs, and the one it has had for longest."""
+    """The leases of a worker: their number, and the oldest."""
 
     jobs: int
     oldest: str | None = None
@@ -85,7 +85,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> str:
-        """One word for people: disabled wins over whatever the heartbeats say."""
+        """The displayed status: disabled takes precedence over liveness."""
         return self.liveness.value if self.enabled else "disabled"
 
     @property
@@ -104,7 +104,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
     @property
     def job_types(self) -> list[str] | None:
-        """Those it asks for; None: any."""
+        """The job types that it claims; None: any."""
         types = [scope.types for scope in self.scopes]
         return None if None in types else sorted({name for some in types for name in some or ()})
 
@@ -113,4 +113,4 @@ class WorkerRecord(msgspec.Struct, frozen=True):
         return found if isinstance(found, list) else None
 
 
-WORKER_COLUMNS = WorkerRecord.__struct_fields__[:-1]  # the current job is found by its lease
+WORKER_COLUMNS = WorkerRecord.__struct_fields__[:-1]  # without the current job

@@ -1,4 +1,4 @@
-"""How the database does, asked now and then, so that nobody who asks us has to wait for it."""
+"""Checks the health of the database periodically, so that health checks respond without a query."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast.settings import Settings
 from holdfast.store.migrate import dialect_of, sqlite_path
 
 EVERY_SECONDS = 2.0
-SETTINGS_SECONDS = 60.0  # from one look at the settings of the database to the next
-EXTENSIONS_SECONDS = 10.0  # from one look for extensions that are missing to the next
-STALE_SECONDS = 5.0  # what was heard so long ago says nothing about now
+SETTINGS_SECONDS = 60.0  # interval of checking the database settings
+EXTENSIONS_SECONDS = 10.0  # interval of checking for missing extensions
+STALE_SECONDS = 5.0  # an older result is ignored
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class HealthMonitor:
     def __init__(
         self, engine: Engine, clock: Clock, folder: Path, *, tell: Callable[[Fleet], None] = lambda _: None
     ) -> None:
-        """`tell`: with whom this process takes turns at what it does beside its answers."""
+        """`tell`: called with the fleet of maintaining processes."""
         self._engine, self._clock, self._folder, self._tell = engine, clock, folder, tell
         self._heard_at: float | None = None
         self._failures = LoopFailures("ask the database for its health", log, often=True)
@@ -71,26 +71,26 @@ class HealthMonitor:
                 self.missing_extensions = await self._engine.reads.missing_extensions()
                 self._asked_extensions_at = self._heard_at
         finally:
-            self.vitals = vitals  # the first of them are seen together with the settings
+            self.vitals = vitals  # published together with the first settings check
         others = vitals.maintaining
         self._tell(Fleet(others + 1, others))
 
     @property
     def alive(self) -> bool:
-        """The database has answered a short while ago."""
+        """The last query succeeded recently."""
         return self._heard_at is not None and self._clock.monotonic() - self._heard_at <= STALE_SECONDS
 
     def complaint(self) -> str | None:
-        """Why no request should be sent here, if none should."""
+        """Why the server is not ready, if it is not."""
         if not self.alive:
-            return f"the database has not answered within {STALE_SECONDS:g} s"
+            return f"no response from the database within {STALE_SECONDS:g} s"
         if self.vitals is not None and not self.vitals.current:
             return "the database needs `holdfast migrate`"
         return None
 
 
 def _storage(folder: Path) -> DiskSpace | None:
-    """Of the file system where the folder is, or would be."""
+    """Of the file system of the folder, which need not exist."""
     for place in (folder, *folder.absolute().parents):
         try:
             usage = shutil.disk_usage(place)
@@ -103,5 +103,5 @@ def _storage(folder: Path) -> DiskSpace | None:
 
 
 def folder_of(settings: Settings) -> Path:
-    """Where this machine keeps data: beside a SQLite file, else in the data directory."""
+    """The folder of the SQLite file, else the data directory."""
     return sqlite_path(settings.url).parent if dialect_of(settings.url) == "sqlite" else Path(settings.data_dir)

@@ -1,4 +1,4 @@
-"""What jobs were created under, remembered: a job whose claim went through here needs no question to the database."""
+"""Caches the policies of jobs, so that reports of jobs claimed through this server need no extra query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLICIES_MAX = 10_000
 
 
 class PolicyCache:
-    """Neither a job's policy nor a policy ever changes, so what is forgotten is only asked for again."""
+    """Policies are immutable, so entries never become stale."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -42,7 +42,7 @@ class PolicyCache:
     async def _snapshot(self, number: int) -> Snapshot:
         if (known := self._snapshots.get(number)) is not None:
             return known
-        if len(self._snapshots) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
+        if len(self._snapshots) >= POLICIES_MAX:  # jobs may have their own policies
             self._snapshots.clear()
         found = self._snapshots[number] = await self._engine.reads.snapshot(number)
         return found

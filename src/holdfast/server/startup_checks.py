@@ -1,4 +1,4 @@
-"""What must be in place before anybody from outside may knock."""
+"""Security checks at start: keys and an admin secret are required on addresses that are not loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILE = "admin-secret"
 
 
 async def refuse_insecure(engine: Engine, settings: Settings, host: str) -> None:
-    """On a loopback address all is well; on any other there must be keys, and a secret worth the name."""
+    """Other addresses than loopback need keys and an admin secret that is long enough."""
     if is_loopback(host):
         return
     missing = []
@@ -28,7 +28,7 @@ async def refuse_insecure(engine: Engine, settings: Settings, host: str) -> None
             "such as `openssl rand -hex 32` prints"
         )
     if not await engine.keys.kinds() & {Kind.CLIENT, Kind.WORKER}:
-        missing.append("make a key: `holdfast keys create` for a client, `holdfast workers register` for a worker")
+        missing.append("create a key: `holdfast keys create` for a client, `holdfast workers register` for a worker")
     if missing:
         raise Invalid(
             f"{host} can be reached from other machines, and this server would be open to them; "
@@ -38,7 +38,7 @@ async def refuse_insecure(engine: Engine, settings: Settings, host: str) -> None
 
 
 def dev_secret(data_dir: str) -> str:
-    """The admin secret of a server on this machine that was given none: made once, for its owner's eyes only."""
+    """The generated admin secret of a local server, in a file that only its owner can read."""
     path = Path(data_dir) / _FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,7 +59,7 @@ def _bad_file(path: Path, why: str) -> Invalid:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Whole or not at all: whoever starts at the same time reads what one of them wrote."""
+    """Atomically: of two servers that start at once, both read the same secret."""
     draft = path.with_name(f"{path.name}.{Ids().bits(64):x}")
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(f"{text}\n")

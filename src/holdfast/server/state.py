@@ -1,4 +1,4 @@
-"""What the routes of one server process share."""
+"""The state of one server process that its routes share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ServerState:
-    """No state that another server would need: any number of them may stand before one database."""
+    """Per-process state only: any number of servers may share one database."""
 
     engine: Engine
     clock: Clock
@@ -63,22 +63,22 @@ class ServerState:
     retention: Retention = field(default_factory=Retention)
     traces: Traces | None = None
     redis: RedisServices | None = None
-    dispatch: Dispatch | None = None  # None: hints go by the database alone
+    dispatch: Dispatch | None = None  # None: no broker, hints go through the database
     extension_routes: Sequence[Route] = ()
     mounts: Sequence[Mount] = ()
-    about_scopes: Mapping[str, str] = field(default_factory=dict)  # of extensions: what each scope allows
-    routes: tuple[Route, ...] = ()  # all that it answers to; `HttpApp` says which
-    extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each extension it has
+    about_scopes: Mapping[str, str] = field(default_factory=dict)  # descriptions of extension scopes
+    routes: tuple[Route, ...] = ()  # set by `HttpApp`
+    extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by extension
     extension_settings: Callable[[], list[ShownSetting]] = list
     health_fields: Sequence[Probe] = ()
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     worker_metrics: Callable[[], Awaitable[bytes]] | None = None  # of a worker in the same process
     stopping: bool = False
-    streams: Counter[str] = field(default_factory=Counter)  # those that are open, by whose they are
+    streams: Counter[str] = field(default_factory=Counter)  # open streams by caller
     _waiting: set[asyncio.Event] = field(default_factory=set)
     _requests: count[int] = field(default_factory=count)
     _prefix: str = ""
-    pages: dict[str, bytes] = field(default_factory=dict)  # made from its routes, once
+    pages: dict[str, bytes] = field(default_factory=dict)  # rendered once from the routes
 
     def __post_init__(self) -> None:
         self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)
@@ -96,7 +96,7 @@ class ServerState:
 
     @contextmanager
     def interruptible(self, disconnected: asyncio.Event) -> Iterator[None]:
-        """While a request waits for something: when the server stops, it is as if the client had gone."""
+        """For a waiting request: a stopping server counts as a disconnected client."""
         if self.stopping:
             disconnected.set()
         self._waiting.add(disconnected)
@@ -106,7 +106,7 @@ class ServerState:
             self._waiting.discard(disconnected)
 
     def stop(self) -> None:
-        """Whoever waits is let go; what is being done is finished."""
+        """End waiting requests; running ones finish."""
         self.stopping = True
         for disconnected in self._waiting:
             disconnected.set()

@@ -1,4 +1,4 @@
-"""Logs what the database said: clients are told the kind of failure only."""
+"""Logs database errors in full; clients see only the kind of error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 
 
 class StoreErrorLog:
-    """An outage fails every request: one of them in ten seconds is a warning, the others are logged at `debug`."""
+    """An outage fails every request: one in ten seconds is logged as a warning, the others at `debug`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._quiet_until: dict[str, float] = {}  # by code
 
     def note(self, error: StoreError, request_id: str, route: str) -> None:
-        if error.full == error.message:  # the client knows everything
+        if error.full == error.message:  # the response has all details
             return
         now = self._clock.monotonic()
         quiet = now < self._quiet_until.get(error.code, now)

@@ -1,4 +1,4 @@
-"""Code of an extension, watched step by step: while it blocks the event loop, no other request is answered."""
+"""Detects extension code that blocks the event loop, and logs a warning."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ log = logging.getLogger("holdfast.serve")
 
 
 @coroutine
-def told_if_held_up(work: Coroutine[Any, Any, _T], clock: Clock, extension: str, name: str) -> Generator[Any, Any, _T]:
-    """`await work`, and a line in the log for each of its steps that takes too long."""
+def warn_if_blocking(work: Coroutine[Any, Any, _T], clock: Clock, extension: str, name: str) -> Generator[Any, Any, _T]:
+    """`await work`, with a warning for each step that blocks too long."""
 
     def tell(seconds: float) -> None:
         log.warning(
-            "extension %s: %s held up all other requests of this process for %.1f s; await what takes long, or call it "
-            "with asyncio.to_thread(...)",
+            "extension %s: %s blocked the event loop for %.1f s; use asyncio.to_thread(...) for blocking calls",
             *(extension, name, seconds),
             extra={"extension": extension},
         )

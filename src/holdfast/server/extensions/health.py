@@ -1,4 +1,4 @@
-"""Fields of /health that extensions add. They are asked for now and then: whoever asks for /health does not wait."""
+"""Health fields of extensions, refreshed periodically so that /health responds at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.outage_log import LoopFailures
 
 EVERY_SECONDS = 10.0
 BYTES_MAX = 10_240  # of one field
-FAILED = {"status": "failed"}  # more is in the log: everybody may read /health
+FAILED = {"status": "failed"}  # details are in the log: /health is public
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ExtensionHealth:
         self.fields.setdefault(probe.extension, {})[probe.name] = value if failure is None else FAILED
 
     def _note(self, probe: Probe, failure: str | None) -> None:
-        """Once for each time that it begins to fail."""
+        """Log once when it starts to fail."""
         key = (probe.extension, probe.name)
         if failure is None:
             self._failing.discard(key)

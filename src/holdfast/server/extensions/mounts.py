@@ -1,4 +1,4 @@
-"""An ASGI application of an extension behind the same door: who asks, how much they send, how long it takes."""
+"""Serves a mounted ASGI application of an extension with the authentication and limits of the core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.api.metrics import CLIENT_CLOSED
-from holdfast.server.extensions.blocking import told_if_held_up
+from holdfast.server.extensions.blocking import warn_if_blocking
 from holdfast.server.extensions.routes import Mount
 from holdfast.server.http.endpoint import (
     ANSWER_SECONDS_MAX,
@@ -23,7 +23,7 @@ from holdfast.server.http.starlette_response import ResponseSender
 from holdfast.server.http.streamed_body import StreamedBody
 from holdfast.server.state import ServerState
 
-CALLER = "holdfast.caller"  # in the scope that the application sees
+CALLER = "holdfast.caller"  # in the ASGI scope of the application
 HELD_BYTES_MAX = 65_536
 
 log = logging.getLogger(__name__)
@@ -62,25 +62,25 @@ class MountedApp:
             async with limit:
                 exchange = _Exchange(streamed_body, send, limit, self._seconds)
                 answering = _called(self._mount.app, inner, exchange)
-                await told_if_held_up(answering, self._server.clock, self._mount.extension, self._mount.name)
+                await warn_if_blocking(answering, self._server.clock, self._mount.extension, self._mount.name)
                 await exchange.finish()
         except TimeoutError:
             if not limit.expired():
                 raise
             raise OutcomeUnknown(
-                f"there was no answer within {self._seconds:g} s; it may have happened: repeat the request"
+                f"no response within {self._seconds:g} s; the request may have been applied: repeat it"
             ) from None
 
     async def _failed(self, error: Exception, sender: ResponseSender, receive: Any, send: Any, request_id: str) -> int:
-        """The status that goes into the metrics."""
+        """The status for the metrics."""
         told = error if isinstance(error, HoldfastError) and sender.status is None else internal_error()
         if told is not error and not sender.unread:
-            when = "failed" if sender.status is None else "failed after its answer had begun"
+            when = "failed" if sender.status is None else "failed after the response had started"
             log.error("request %s (%s) %s", request_id, self._mount.log_name, when, exc_info=error)
         if sender.ended:
             return sender.status or CLIENT_CLOSED
         if sender.unread or sender.status is not None:
-            await abort_connection(receive, send)  # so that the client sees that the rest is missing
+            await abort_connection(receive, send)  # so that the client notices the truncated response
             return sender.status or CLIENT_CLOSED
         reply = problem(told, request_id)
         await send_reply(reply, send, request_id)
@@ -88,10 +88,10 @@ class MountedApp:
 
 
 class _Exchange:
-    """What the application receives and sends.
+    """ASGI `receive` and `send` of the application.
 
-    It has so many seconds from the last piece of the body until its answer begins. An answer of 500 is held back until
-    the application has ended: frameworks send one with their own words, and then raise; the client gets ours instead.
+    The timeout runs from the last chunk of the body to the start of the response. A 500 response is held back until the
+    application returns: frameworks send their own and then raise, and the client gets the problem response instead.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class _Exchange:
     async def finish(self) -> None:
         await self._release()
         if not self._send.ended and not self._streamed_body.disconnected:
-            raise RuntimeError("the application ended before its answer did")
+            raise RuntimeError("the application returned before its response was complete")
 
     async def _release(self) -> None:
         held, self._held = self._held, []

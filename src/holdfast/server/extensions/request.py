@@ -1,4 +1,4 @@
-"""What a handler of an extension's route gets: the caller, what was asked, and the database."""
+"""The request object of extension routes: caller, path, query, body, database transaction, enqueue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """One request to a route of an extension, read and checked."""
+    """A request to a route of an extension, authenticated and validated."""
 
     def __init__(self, server: ServerState, request: HttpRequest, settings: Any) -> None:
         self._server, self._asked = server, request
@@ -37,20 +37,20 @@ class Request:
     def caller(self) -> Caller:
         return self._asked.caller
 
-    # -- the body, where the route takes it as it comes -----------------------------------------------------------
+    # -- streamed bodies ------------------------------------------------------------------------------------------
 
     def stream(self) -> AsyncIterator[bytes]:
-        """The body, piece by piece, and no more than the route's limit."""
+        """The body in chunks, up to the limit of the route."""
         return self._streamed_body().stream()
 
     async def form(self, *, max_files: int = 100, max_fields: int = 1000) -> FormData:
-        """The fields of a form and its files. A file above 64 KiB is on disk and closed after the answer; the fields
-        have room for 1 MiB together."""
+        """The fields and files of a form. A file above 64 KiB is on disk and closed after the response; all fields
+        together have at most 1 MiB."""
         return await self._streamed_body().form(self.headers, max_files=max_files, max_fields=max_fields)
 
     def _streamed_body(self) -> StreamedBody:
         if self._asked.streamed_body is None:
-            raise TypeError("this route takes a body of a type; declare a media type to read it piece by piece")
+            raise TypeError("the body of this route is a type; declare a media type to stream it")
         return self._asked.streamed_body
 
     # -- the database ---------------------------------------------------------------------------------------------
@@ -58,9 +58,9 @@ class Request:
     @asynccontextmanager
     async def tx(self) -> AsyncIterator[Tx]:
         """One write transaction: committed at the end of the block, rolled back if that raises. Jobs that are enqueued
-        inside it are part of it. On SQLite nobody else writes meanwhile."""
+        inside it are part of it. On SQLite it blocks all other writes."""
         if self._tx is not None:
-            raise TypeError("this request has a transaction open already")
+            raise TypeError("this request already has an open transaction")
         async with transaction(self._server.engine.store) as tx:
             self._tx = tx
             try:
@@ -69,7 +69,7 @@ class Request:
                 self._tx = None
 
     async def wake(self, job_id: str) -> bool:
-        """A job of the caller's tenant need not wait for its time any longer."""
+        """Run a delayed job of the caller's tenant now."""
         engine, tenant = self._server.engine, self.caller.tenant
         if self._tx is None:
             return await engine.wake(job_id, tenant=tenant)

@@ -1,4 +1,4 @@
-"""Answers beside JSON, for routes of extensions: files and parts of them, pages, redirects, streams."""
+"""Responses for extension routes besides JSON: HTML, redirects, files, ranges, streams."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CHUNK_BYTES = 65_536
 _RUNS_SCRIPTS = re.compile(r"[^;]*(html|xml)", re.IGNORECASE)  # of content types; image/svg+xml is one of them
 _RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})")
 
-Part = Callable[[int, int], AsyncIterator[bytes]]  # the bytes from one place up to another, piece by piece
+Part = Callable[[int, int], AsyncIterator[bytes]]  # streams the bytes from start to end
 
 
 def html(text: str, *, status: int = 200, policy: str | None = None) -> Response:
-    """A page. Unless told otherwise it loads nothing but what this server has, and runs no script inside it.
+    """An HTML page. The default Content-Security-Policy allows only resources of this server and no inline scripts.
 
     `policy`: another Content-Security-Policy, such as one with a nonce.
     """
@@ -40,7 +40,7 @@ def html(text: str, *, status: int = 200, policy: str | None = None) -> Response
 
 
 def redirect(url: str, *, status: int = 303) -> Response:
-    """303: look there, with GET; 307: send the same there."""
+    """303: the client uses GET; 307: it repeats the request."""
     return RedirectResponse(url, status)
 
 
@@ -50,17 +50,17 @@ def streamed(
     media_type: str = "application/octet-stream",
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An answer of unknown length. It is closed when the client goes."""
+    """A response of unknown length. The iterator is closed when the client disconnects."""
     return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
 def file(path: str | os.PathLike[str], *, media_type: str | None = None, filename: str | None = None) -> Response:
-    """A file or the part that was asked for. `filename`: what a browser stores it as, instead of showing it."""
+    """A file, or the requested range of it. `filename`: makes browsers download it under this name."""
     found = Path(path)
     try:
         stat = found.stat()
     except OSError:
-        raise NotFound("the file is not there", code="file_not_found") from None
+        raise NotFound("file not found", code="file_not_found") from None
     tag = hashlib.sha256(f"{stat.st_mtime_ns}-{stat.st_size}".encode()).hexdigest()[:32]
     headers = {"last-modified": formatdate(stat.st_mtime, usegmt=True)}
     if filename is not None:
@@ -70,13 +70,13 @@ def file(path: str | os.PathLike[str], *, media_type: str | None = None, filenam
 
 
 def stored(download: Download, *, filename: str | None = None) -> Response:
-    """An object of storage, or the part that was asked for, with the headers that it was put with:
-    `stored(await storage.get(key))`. A page among them runs no script and sees no cookie: others may have stored it."""
+    """An object of storage, or the requested range, with the headers that it was stored with:
+    `stored(await storage.get(key))`. HTML runs no scripts and gets no cookies: it may be an upload."""
     info = download.info
     headers = {**info.headers, "last-modified": format_datetime(info.modified.astimezone(UTC), usegmt=True)}
     if filename is not None:
         headers["content-disposition"] = _attachment(filename)
-    headers["content-type"] = info.content_type  # here, so that no charset is added
+    headers["content-type"] = info.content_type  # set here, so that no charset is added
     if _RUNS_SCRIPTS.match(info.content_type):
         headers["content-security-policy"] = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
     etag = info.etag.removeprefix("W/")
@@ -95,8 +95,8 @@ def ranged(
     media_type: str = "application/octet-stream",
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Something of a known size of which any part can be read: `Range` and `If-Range` are heeded, the rest of the
-    headers that belong to it are written. `etag`: changes whenever the bytes do."""
+    """A response of known size with support for `Range` and `If-Range`. `etag`: must change whenever the content
+    changes."""
     return RangeResponse(part, size, _quoted(etag), media_type, headers or {})
 
 
@@ -107,7 +107,7 @@ async def _read(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
         while start < end:
             chunk = await asyncio.to_thread(handle.read, min(CHUNK_BYTES, end - start))
             if not chunk:
-                raise OSError(f"{path.name} has become shorter while it was sent")
+                raise OSError(f"{path.name} was truncated while it was sent")
             start += len(chunk)
             yield chunk
     finally:
@@ -138,7 +138,7 @@ class RangeResponse(Response):
         await send({"type": "http.response.body", "body": b""})
 
     def _bounds(self, method: str, request: Mapping[bytes, str]) -> tuple[int | None, int]:
-        """From where to where; None: nothing is there. What cannot be read is as good as not said (RFC 9110)."""
+        """Start and end; None: not satisfiable. A malformed range is ignored (RFC 9110)."""
         said, whole = _RANGE.fullmatch(request.get(b"range", "").strip()), (0, self._size)
         if said is None or method not in ("GET", "HEAD") or not self._is_current(request.get(b"if-range")):
             return whole
@@ -160,7 +160,7 @@ class RangeResponse(Response):
         return condition is None or condition in (self._etag, self.headers.get("last-modified"))
 
     async def _send(self, start: int, end: int, receive: Any, send: Any) -> None:
-        """Until it ends or the client goes."""
+        """Until it ends or the client disconnects."""
         watching = asyncio.ensure_future(_gone(receive))
         sending = asyncio.ensure_future(self._send_part(start, end, send))
         try:
@@ -192,13 +192,13 @@ def etag_of(content: bytes) -> str:
 
 
 def tagged_with(response: Response, etag: str) -> Response:
-    """With an ETag: a client that has it already gets 304 instead."""
+    """With an ETag: a client that has it gets 304."""
     response.headers["etag"] = _quoted(etag)
     return response
 
 
 def _quoted(etag: str) -> str:
-    """As HTTP writes it. That of an object in storage has its quotes already."""
+    """In quotes. The ETag of a stored object already has them."""
     bare = etag.removeprefix('"').removesuffix('"')
     if '"' in bare:
         raise Invalid("an ETag has no quotes inside", code="invalid_route")

@@ -1,4 +1,4 @@
-"""Routes of extensions beside those of the core: made from the same data, and never two at one place."""
+"""Routes and mounts of extensions: validation, handler calls, and detection of conflicting paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from holdfast.errors import Invalid
 from holdfast.model.key import Scope, extension_of
-from holdfast.server.extensions.blocking import told_if_held_up
+from holdfast.server.extensions.blocking import warn_if_blocking
 from holdfast.server.extensions.request import Request
 from holdfast.server.http.request_body import BODY_BYTES_MAX
 from holdfast.server.http.route import Header, HttpRequest, HttpResponse, Reply, Route, Stream
@@ -37,23 +37,23 @@ ExtensionHandler = Callable[[Request], Awaitable[Any]]
 
 
 class RouteOptions(TypedDict, total=False):
-    """What a route may say of itself beside method, path and scope."""
+    """Options of a route besides method, path and scope."""
 
-    about: str  # one sentence, in the OpenAPI document
-    body: type | str | None  # a type, or a media type whose body the handler reads piece by piece
+    about: str  # the OpenAPI summary: one sentence
+    body: type | str | None  # a type, or the media type of a streamed body
     query: type | None
     headers: tuple[Header, ...]
     answers: Mapping[int, Any] | None  # by status: a type, a media type, or None
-    refuses: tuple[int, ...]  # statuses of errors, beside those that every route may answer
+    refuses: tuple[int, ...]  # error statuses besides those of every route
     body_max: int  # bytes
-    seconds: float | None  # for an answer; None: as long as any route may take
-    watched: bool  # it may take long: the request knows when the client hangs up
+    seconds: float | None  # response timeout; None: the default
+    watched: bool  # long-running: the request knows when the client disconnects
     hidden: bool  # not in the OpenAPI document
 
 
 class MountLimits(TypedDict, total=False):
     body_max: int  # bytes
-    seconds: float | None  # for an answer; None: as long as any route may take
+    seconds: float | None  # response timeout; None: the default
 
 
 def _no_settings() -> None:
@@ -62,14 +62,14 @@ def _no_settings() -> None:
 
 @dataclass(frozen=True)
 class Mount:
-    """An ASGI application of an extension: everything below the path is its own, behind the same door."""
+    """A mounted ASGI application of an extension, which serves every path below its own."""
 
     extension: str
     path: str
     app: Any
     scope: str | None
     body_max: int = BODY_BYTES_MAX
-    seconds: float | None = None  # for an answer; None: as long as any route may take
+    seconds: float | None = None  # response timeout; None: the default
 
     @property
     def name(self) -> str:
@@ -77,7 +77,6 @@ class Mount:
 
     @property
     def log_name(self) -> str:
-        """For the log."""
         return f"{self.name} of extension {self.extension}"
 
 
@@ -100,7 +99,7 @@ def extension_route(
     hidden: bool = False,
     settings: Callable[[], Any] = _no_settings,
 ) -> Route:
-    """A route whose handler gets a `Request`. Where `body` is a media type, the handler reads it piece by piece.
+    """A route whose handler gets a `Request`. If `body` is a media type, the handler streams it.
 
     `settings`: asked for each request, because they are read after the routes are declared.
     """
@@ -114,7 +113,7 @@ def extension_route(
     _check_answers(where, answers, refuses)
     for kind in (body, *answers.values()):
         if kind is not None and not isinstance(kind, type | str):
-            raise Invalid(f"{where}: a body or an answer is a class, a media type or None", code="invalid_route")
+            raise Invalid(f"{where}: a body or a response is a class, a media type or None", code="invalid_route")
     if isinstance(body, str) and not _MEDIA_TYPE.fullmatch(body):
         raise Invalid(
             f"{where}: the media type of a body is like image/png, image/* or */*, in lower case and without "
@@ -167,14 +166,16 @@ def mount(
 def _check_path(where: str, path: str) -> None:
     words = path.split("/")
     if words[0] or len(words) < 2 or not all(_WORD.fullmatch(word) for word in words[1:]):
-        raise Invalid(f"{where}: a path is /words/and/{{parameters}}, without a slash at its end", code="invalid_route")
+        raise Invalid(
+            f"{where}: a path is /segments/and/{{parameters}}, without a trailing slash", code="invalid_route"
+        )
 
 
 def _check_answers(where: str, answers: Mapping[int, Any], refuses: tuple[int, ...]) -> None:
     if strange := [status for status in (*answers, *refuses) if status not in STATUSES]:
-        raise Invalid(f"{where}: HTTP has no status {strange[0]!r} for an answer", code="invalid_route")
+        raise Invalid(f"{where}: {strange[0]!r} is not an HTTP response status", code="invalid_route")
     if not any(status < 400 for status in answers):
-        raise Invalid(f"{where}: answers has no status of success", code="invalid_route")
+        raise Invalid(f"{where}: answers has no success status", code="invalid_route")
 
 
 def _check_limits(where: str, body_max: int, seconds: float | None) -> None:
@@ -208,7 +209,7 @@ class _HandlerCall:
 
 async def _handle(called: _HandlerCall, server: ServerState, request: HttpRequest) -> HttpResponse:
     try:
-        given = await told_if_held_up(called.given(server, request), server.clock, called.extension, called.name)
+        given = await warn_if_blocking(called.given(server, request), server.clock, called.extension, called.name)
         return _answer(given, called.answers)
     except _InvalidResponse as wrong:
         raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
@@ -224,7 +225,7 @@ async def _handle(called: _HandlerCall, server: ServerState, request: HttpReques
 
 
 def _is_meant(request: HttpRequest) -> bool:
-    """The client hung up, time is over, or the server stops."""
+    """The client disconnected, the timeout passed, or the server is stopping."""
     task = asyncio.current_task()
     return bool(task is not None and task.cancelling()) or (
         request.streamed_body is not None and request.streamed_body.disconnected
@@ -232,11 +233,11 @@ def _is_meant(request: HttpRequest) -> bool:
 
 
 class _InvalidResponse(Exception):
-    """A handler returned what it has not declared."""
+    """A handler returned an undeclared response."""
 
 
 def _answer(given: Any, answers: Mapping[int, Any]) -> HttpResponse:
-    """What the handler returned, with the status that is declared for its type."""
+    """The returned value with the status that is declared for its type."""
     if isinstance(given, Stream | Response):
         return given
     if isinstance(given, Reply):
@@ -252,7 +253,7 @@ def _answer(given: Any, answers: Mapping[int, Any]) -> HttpResponse:
 
 
 def _fits(given: Any, status: int, kind: Any) -> bool:
-    """What has another media type than JSON is a response of Starlette, and so is what goes elsewhere."""
+    """Other media types than JSON and redirects are Starlette responses."""
     if isinstance(kind, type):
         return isinstance(given, dict if is_typeddict(kind) else kind)
     return status < 300 and (given is None if kind is None else "json" in kind)
@@ -265,11 +266,11 @@ def _json(given: Any) -> bytes:
         raise _InvalidResponse(f"returned what is not JSON: {error}") from error
 
 
-# -- together ---------------------------------------------------------------------------------------------------
+# -- conflicts --------------------------------------------------------------------------------------------------
 
 
 def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mount]) -> tuple[Route, ...]:
-    """All routes; two that would answer the same request are an error that names both."""
+    """All routes; two that match the same request are an error that names both."""
     everything = (*core, *routes)
     by_length: dict[int, list[Route]] = defaultdict(list)
     for route in everything:
@@ -290,8 +291,8 @@ def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mo
 
 
 def _collide(route: Route, other: Route) -> bool:
-    """One extension may have `/notes/{id}` and `/notes/search`; two may not, whatever the methods: the word takes every
-    request to `/notes/search`."""
+    """One extension may have `/notes/{id}` and `/notes/search`; two may not, whatever the methods: the static
+    path takes every request to `/notes/search`."""
     pairs = list(zip(route.path.split("/"), other.path.split("/"), strict=True))
     if all(one == two or (_is_name(one) and _is_name(two)) for one, two in pairs):
         return route.method == other.method
@@ -301,7 +302,7 @@ def _collide(route: Route, other: Route) -> bool:
 
 
 def _check_parameters(routes: Iterable[Route]) -> None:
-    """A place in the paths has one name."""
+    """A path segment has one parameter name."""
     named: dict[tuple[str, ...], Route] = {}
     for route in routes:
         words = route.path.split("/")
@@ -321,7 +322,7 @@ def _is_name(word: str) -> bool:
 
 
 def _is_below(path: str, mounted: str) -> bool:
-    """A parameter may be any word, also that of the mount."""
+    """A parameter matches any segment, also the path of the mount."""
     words, above = path.split("/"), mounted.split("/")
     return len(words) >= len(above) and all(one == two or _is_name(one) for one, two in zip(words, above, strict=False))
 
@@ -332,7 +333,7 @@ def _collision(extension: str, name: str, other: str, its_name: str, why: str = 
 
 
 def scopes_of(routes: Iterable[Route | Mount], declared: Iterable[str] = ()) -> dict[str, frozenset[str]]:
-    """Of each extension, those that its routes ask for and those that it declares."""
+    """By extension: the scopes that its routes need and those that it declares."""
     found: dict[str, set[str]] = defaultdict(set)
     for route in routes:
         if route.extension and route.scope is not None and not isinstance(route.scope, Scope):

@@ -1,4 +1,4 @@
-"""What signed URLs lead to, of storage that has no server of its own: an application to mount at `base_url`."""
+"""An ASGI application that serves the signed URLs of directory storage; mount it at `base_url`."""
 
 from __future__ import annotations
 

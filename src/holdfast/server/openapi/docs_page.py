@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page for people: HTML and a style sheet, no script, nothing from elsewhere."""
+"""Renders the OpenAPI document as an HTML page without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-SERVER = "http://127.0.0.1:8080"  # a server puts the address in its place under which it was asked
+SERVER = "http://127.0.0.1:8080"  # replaced by the host name of the request
 STYLE = """
 :root { color-scheme: light dark; --soft: light-dark(#f3f4f6, #1f2229); --line: light-dark(#d9dce1, #3a3f49);
   --dim: light-dark(#57606a, #9aa4b1); --link: light-dark(#0b57d0, #8ab4f8); --page: light-dark(#fff, #15171c);
@@ -62,7 +62,7 @@ b { font-weight: 700; }
 
 
 class Html(str):
-    """Text that is HTML already; any other is escaped where it is put in."""
+    """Text that is already HTML; other text is escaped."""
 
     __slots__ = ()
 
@@ -191,7 +191,7 @@ def _term(name: str, said: Html, about: str) -> Html:
 
 
 def _without_null(schema: Json) -> Json:
-    """What need not be there may as a rule be null as well."""
+    """Optional fields are usually nullable, too."""
     kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else {**schema, "anyOf": kinds} if kinds else schema
 
@@ -207,7 +207,7 @@ def _resolved(schema: Json, document: Json) -> Json:
 
 
 def _answers(responses: Json) -> Iterable[Html]:
-    """What a route returns, and in one line with what it may refuse."""
+    """The responses of a route, and its error statuses in one line."""
     refused = [status for status, answer in responses.items() if "$ref" in answer]
     returned = ((status, answer) for status, answer in responses.items() if "$ref" not in answer)
     yield _list("list", (_answer(status, answer) for status, answer in returned))
@@ -256,11 +256,11 @@ def _sent(body: Json) -> list[str]:
     return [f"-H {shlex.quote(f'Content-Type: {media}')}", "--data-binary @FILE"]
 
 
-KINDS = {"jobs": "client", "work": "worker", "admin": "admin"}  # of keys, by the first word of a scope
+KINDS = {"jobs": "client", "work": "worker", "admin": "admin"}  # kinds of keys by the prefix of a scope
 
 
 def _webhooks(webhooks: Json, schemas: Json) -> Iterable[Html]:
-    """All of them have the same form."""
+    """All webhooks have the same form."""
     yield _list("list", (_tag("code", name, id=f"webhook-{name}") for name in webhooks))
     [operation] = [methods["post"] for methods in webhooks.values()][:1]
     [content] = operation["requestBody"]["content"].values()
@@ -335,6 +335,6 @@ def _list(kind: str, items: Iterable[Html]) -> Html:
 
 
 def _prose(text: str) -> Html:
-    """Words in backticks are code; links of the source page lead nowhere here and become their text."""
+    """Text in backticks becomes code; links become their text."""
     plain = escape(re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text))
     return Html(re.sub(r"`([^`]+)`", r"<code>\1</code>", plain))

@@ -1,4 +1,4 @@
-"""An example for everything that goes over the wire, made from its schema and from what its fields are called."""
+"""Generates the examples of the OpenAPI document from the schemas and the names of fields."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from holdfast.model.key import Kind, text_of
 
 JOB = "01a1de61-081d-7ef1-9afc-d9ab2f5509bd"
 WORKER = "2243f656-181b-435c-9f97-f600015c57ba"
-TOKEN = "b7a0c9de-5c5b-4f0e-9f63-0d5f0a1c2e3d"  # noqa: S105  (nobody's)
+TOKEN = "b7a0c9de-5c5b-4f0e-9f63-0d5f0a1c2e3d"  # noqa: S105  (not a real one)
 TIME = "2026-11-15T08:44:23Z"
-KEY_ID, SECRET = "4f9c2d7ab81e06c3", "0123456789abcdef" * 4  # nobody's, in the form of real ones
+KEY_ID, SECRET = "4f9c2d7ab81e06c3", "0123456789abcdef" * 4  # not real ones
 PATH_EXAMPLES = {
     "jobId": JOB,
     "queue": "mail",
@@ -21,7 +21,7 @@ PATH_EXAMPLES = {
     "deliveryId": JOB,
 }
 
-# What a field's name says about its value; an unknown name gets what its schema allows.
+# Examples by field name; other fields get a value from their schema.
 NAMED: dict[str, Any] = {
     "actor": "admin secret",
     "active_workers": 3,
@@ -99,7 +99,7 @@ NAMED: dict[str, Any] = {
     "workerId": WORKER,
     "workerType": "remote",
 }
-# The same name means something else in these.
+# Exceptions for these types.
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "Alive": {"status": "ok"},
     "AuditLine": {"action": "queue.pause", "subject": "mail", "detail": None},
@@ -124,7 +124,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "WorkerRegistered": {"apiKey": text_of(Kind.WORKER, KEY_ID, SECRET)},
     "WorkerView": {"status": "busy"},
 }
-# What would contradict the rest of the example.
+# Fields that would contradict the rest of an example.
 LEFT_OUT: dict[str, set[str]] = {
     "AdminJob": {"error"},
     "WebhookData": {"error"},
@@ -155,7 +155,7 @@ class OpenApiExamples:
         return self._plain(schema, name)
 
     def _object(self, schema: dict[str, Any], title: str) -> Any:
-        """Of what clients send, only what must be said, or has a name that says something."""
+        """Of request bodies, only required fields and fields with an example."""
         if "enum" in schema:
             return schema["enum"][0]
         own, sent = ELSEWHERE.get(title, {}), "additionalProperties" in schema
@@ -190,7 +190,7 @@ class OpenApiExamples:
 
 
 def _fits(value: Any, schema: dict[str, Any]) -> bool:
-    """Is this what the name means here? A `limit` may be a number in one place and an object in another."""
+    """Whether the example fits the schema: a `limit` may be a number in one type and an object in another."""
     if "anyOf" in schema:
         return any(_fits(value, each) for each in schema["anyOf"])
     if "$ref" in schema or not isinstance(value, _KINDS.get(schema.get("type", ""), object)):

@@ -44,7 +44,7 @@ from holdfast.lifecycle.states import CANON
 from holdfast.model.history import ATTEMPT_COLUMNS, EVENT_COLUMNS
 from holdfast.model.job import COLUMNS, LEASE_COLUMNS
 from holdfast.model.key import KEY_COLUMNS
-from holdfast.model.summary import OUTLINE_COLUMNS
+from holdfast.model.summary import SUMMARY_COLUMNS
 from holdfast.model.worker import WORKER_COLUMNS
 from holdfast.store.queries import Query
 
@@ -371,7 +371,7 @@ _SHARED: dict[str, Callable[[str], str]] = {
     "bit": _bit,
     "lease ended": lambda _: _LEASE_ENDED,
     "job": lambda _: ", ".join(COLUMNS),
-    "outline": lambda _: ", ".join(OUTLINE_COLUMNS),
+    "outline": lambda _: ", ".join(SUMMARY_COLUMNS),
     "event": lambda _: ", ".join(EVENT_COLUMNS),
     "attempt": lambda _: ", ".join(ATTEMPT_COLUMNS),
     "worker": lambda _: ", ".join(WORKER_COLUMNS),
