@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +26,6 @@ _VALUES = {  # of reports and parts: what an error calls each, and its limit
     "checkpoint": ("checkpoint", ANY_BYTES),
     "data": ("part", ANY_BYTES),
 }
-_TEXTS = ("message", "error")
 
 _Report = TypeVar("_Report", bound=msgspec.Struct)
 
@@ -74,21 +74,25 @@ def part_of(view: wire.PartView) -> Part:
     return Part(**{**msgspec.structs.asdict(view), "status": PartStatus(view.status)})
 
 
+@cache
+def _checked(kind: type[msgspec.Struct]) -> list[str]:
+    return [name for name in kind.__struct_fields__ if name in _VALUES or name in ("message", "error", "parts")]
+
+
 def sendable(report: _Report) -> _Report:
     """As a server takes it: values are encoded once, and those that JSON cannot express are refused here. Text is made
     valid and cut, because what broke a job must not break its report too."""
     changes: dict[str, Any] = {}
-    for name in report.__struct_fields__:
-        value = getattr(report, name)
-        if value is None:
+    for name in _checked(type(report)):
+        if (value := getattr(report, name)) is None:
             continue
         if name in _VALUES:
             what, max_bytes = _VALUES[name]
             changes[name] = msgspec.Raw(encode(value, what, max_bytes=max_bytes).encode())
-        elif name in _TEXTS:
-            changes[name] = value[:MESSAGE_MAX].encode("utf-8", "replace").decode()
         elif name == "parts":
             changes[name] = [sendable(part) for part in value]
+        else:
+            changes[name] = value[:MESSAGE_MAX].encode("utf-8", "replace").decode()
     return msgspec.structs.replace(report, **changes) if changes else report
 
 
