@@ -10,7 +10,7 @@ from holdfast.settings import NAMES
 from tests.deploy.installation import worker_container
 from tests.deploy.manifests import documents, keda_errors, kubernetes_errors, of_kind
 from tests.deploy.scaler import asked_by_keda, reading_key, workers_for
-from tests.server.operating import started
+from tests.server.admin_client import started
 from tests.server.steps import Served, serving
 
 WORKER, SCALED = "keda/worker.yaml", "keda/scaledobject.yaml"

@@ -20,7 +20,7 @@ from holdfast.settings import Settings
 from holdfast.worker.runtime import Worker
 from tests.dispatch import stories
 from tests.dispatch.stories import creating, jobs, until
-from tests.server.hands import hand
+from tests.server.http_worker import hand
 from tests.server.steps import serving
 from tests.servers.redis import RedisServer
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.server.app import ROUTES
 from tests.docs.pages import PAGES
-from tests.server.operating import dead, operator
+from tests.server.admin_client import dead, operator
 from tests.server.steps import SECRET, serving
 
 PAGE = "docs/operate/admin-api.md"

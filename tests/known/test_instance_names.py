@@ -9,7 +9,7 @@ from holdfast.maintenance.crash_detector import WINDOW_SECONDS, CrashDetector
 from holdfast.model import NewJob
 from holdfast.store.presence import open_presence
 from tests.engine.steps import run
-from tests.server.hands import hand
+from tests.server.http_worker import hand
 from tests.server.steps import serving
 
 

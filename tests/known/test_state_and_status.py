@@ -11,8 +11,8 @@ from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile, holdfast, meanwhile
 from tests.cli.stories import dead, succeeded
 from tests.server.conftest import served
+from tests.server.event_reader import watching
 from tests.server.steps import ADMIN, Served
-from tests.server.watching import watching
 
 __all__ = ["holdfast", "meanwhile", "served"]
 

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, which tests start, ask, and let die."""
+"""Server processes that tests start, call and kill."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A whole server on a free port of this machine, and somebody to ask it things."""
+"""A server on a free loopback port, with an HTTP client."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -9,7 +9,7 @@ from holdfast.engine import HeldLease, Progress, Retention
 from holdfast.lifecycle import State
 from holdfast.model import NewJob, Part
 from tests.engine.steps import NOBODYS, ask
-from tests.server.operating import Operator, dead, operator, retrying, started, with_key
+from tests.server.admin_client import Operator, dead, operator, retrying, started, with_key
 from tests.server.steps import ADMIN, Served, serving
 
 CARRIED = "what only this job carries"

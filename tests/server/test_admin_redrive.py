@@ -11,7 +11,7 @@ from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.store import Tx
 from tests.engine.hooking import adopt, guard
-from tests.server.operating import Operator, dead, operator, started
+from tests.server.admin_client import Operator, dead, operator, started
 from tests.server.steps import Served
 
 

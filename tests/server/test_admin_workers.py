@@ -6,7 +6,7 @@ from holdfast.lifecycle import BUILT_IN, State
 from holdfast.model import NewJob
 from holdfast.settings import NAMES
 from tests.engine.steps import NOBODYS
-from tests.server.operating import Operator, operator, started, with_key
+from tests.server.admin_client import Operator, operator, started, with_key
 from tests.server.steps import SECRET, Served, bearer, serving
 
 

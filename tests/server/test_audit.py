@@ -7,7 +7,7 @@ import pytest
 from holdfast.model import NewJob
 from holdfast.server.app import ROUTES
 from tests.engine.tampering import tamper
-from tests.server.operating import Operator, dead, operator, retrying, with_key
+from tests.server.admin_client import Operator, dead, operator, retrying, with_key
 from tests.server.steps import SECRET, Served
 
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.model import NewJob
 from tests.engine.steps import ask
-from tests.server.hands import Hand, hand, held, waiting_there
+from tests.server.http_worker import Hand, hand, held, waiting_there
 from tests.server.steps import Served, serving
 
 

@@ -1,4 +1,4 @@
-"""Between the insert and the answer: whatever breaks there, a repeat finds the job, and nothing ran too early."""
+"""Crashes between the insert and the response: a repeated request finds the job, and nothing runs too early."""
 
 import asyncio
 from typing import Any

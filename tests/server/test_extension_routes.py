@@ -12,7 +12,7 @@ from holdfast.server.app import ROUTES as CORE
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.routes import extension_route, mount, together
 from holdfast.store import Tx
-from tests.server import notes
+from tests.server import notes_extension as notes
 from tests.server.steps import ADMIN, Served, bearer, serving
 
 CONNECTIONS = 10  # of a server

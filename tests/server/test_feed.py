@@ -19,8 +19,8 @@ from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer
 from holdfast.server.live.feed import EventFeed
 from holdfast.store import Tx
 from tests.engine.steps import NOBODYS
+from tests.server.event_reader import watching
 from tests.server.steps import Served, serving
-from tests.server.watching import watching
 
 START = (0, "", 0)
 

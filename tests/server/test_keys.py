@@ -1,4 +1,4 @@
-"""Keys in the database: made, found, rotated, taken back; and what is never in there."""
+"""API keys in the database: create, find, rotate, revoke; secrets are never stored."""
 
 import sqlite3
 from datetime import timedelta

@@ -14,7 +14,7 @@ from holdfast.model import NewJob
 from holdfast.server.live import long_poll, waiting_claims
 from holdfast.store.presence import Presence
 from tests.logs import logged
-from tests.server.hands import Hand, hand, held, waiting_there
+from tests.server.http_worker import Hand, hand, held, waiting_there
 from tests.server.steps import Served, serving
 
 

@@ -1,4 +1,4 @@
-"""Many streams at which nothing happens cost the database nothing (K38, F39)."""
+"""Many idle event streams cost the database nothing (K38, F39)."""
 
 import asyncio
 from collections.abc import AsyncIterator

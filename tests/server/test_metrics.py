@@ -18,7 +18,7 @@ from holdfast.observe.server_metrics import OUTCOMES, QUEUES_MAX, STATES, STATUS
 from holdfast.server.api import metrics
 from holdfast.server.app import ROUTES
 from holdfast.store.queries import Query
-from tests.server.hands import hand, held
+from tests.server.http_worker import hand, held
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.servers.redis import RedisServer
 from tests.webhooks.receiver import OK, answer, receiving

@@ -1,4 +1,4 @@
-"""How many workers are wanted, in the form that an autoscaler reads."""
+"""The admin route for autoscalers."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.model import NewJob
-from tests.server.operating import Operator, operator, retrying, started, with_key
+from tests.server.admin_client import Operator, operator, retrying, started, with_key
 from tests.server.steps import Served, serving
 
 IDLE = {"oldestWaitSeconds": 0.0, "backlog": 0, "later": 0, "busySlots": 0, "slotsWanted": 0}

@@ -8,8 +8,8 @@ from holdfast.model.key import Kind, NewKey, text_of
 from holdfast.server.api import streams
 from holdfast.server.auth import rate_limit, ttl_cache
 from tests.clocks import WholeClock
+from tests.server.event_reader import watching
 from tests.server.steps import Served, bearer, serving
-from tests.server.watching import watching
 
 JOB = {"jobType": "t", "payload": {}}
 

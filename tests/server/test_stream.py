@@ -12,8 +12,8 @@ from holdfast.model.key import Kind, NewKey
 from holdfast.server.api import streams
 from holdfast.server.http import endpoint
 from tests.logs import logged
+from tests.server.event_reader import Watching, watching
 from tests.server.steps import ADMIN, Served, bearer, serving
-from tests.server.watching import Watching, watching
 
 
 async def finish(engine: Engine, worker: str, job_type: str) -> None:

@@ -5,8 +5,8 @@ from holdfast.model import NewJob
 from holdfast.server.live.sse import parse_position, position_text
 from tests.engine.log import settled
 from tests.engine.steps import ask
+from tests.server.event_reader import watching
 from tests.server.steps import Served
-from tests.server.watching import watching
 
 AT_ONCE = Retention(succeeded=0, dead=0, canceled=0, rejected=0)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from holdfast.engine import Engine, Progress
 from holdfast.model import NewJob
+from tests.server.event_reader import Said, watching
 from tests.server.steps import Served, serving
-from tests.server.watching import Said, watching
 
 RUNS = int(os.environ.get("HOLDFAST_TEST_RESUMES", "15"))
 OURS, THEIRS = "default", "them"

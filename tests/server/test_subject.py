@@ -1,4 +1,4 @@
-"""What a job is about, and the lifecycle that a request may name."""
+"""The subject of a job, and the lifecycle in a request."""
 
 from contextlib import aclosing
 from typing import Any
@@ -9,8 +9,8 @@ from holdfast import Client
 from holdfast.engine import Filter
 from holdfast.lifecycle import State
 from holdfast.model import JobType, NewJob
+from tests.server.event_reader import watching
 from tests.server.steps import ADMIN, Served
-from tests.server.watching import watching
 
 
 async def create(served: Served, **body: Any) -> str:

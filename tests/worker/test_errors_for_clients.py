@@ -9,8 +9,8 @@ from holdfast import App, Permanent, Reject, Retry
 from holdfast.errors import HoldfastError, Refused, StorageDenied, StoreError, Unreachable
 from holdfast.settings import Settings
 from tests.app.steps import drained
+from tests.server.event_reader import watching
 from tests.server.steps import ADMIN, Served, serving
-from tests.server.watching import watching
 from tests.webhooks.steps import sent_to, subscribe
 from tests.worker.test_http_source import source_at, working
 

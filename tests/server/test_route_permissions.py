@@ -1,4 +1,4 @@
-"""Every route against everybody who may knock (SEC-5): made from the routes, so that no route can be left out."""
+"""Every route against every kind of caller (SEC-5), generated from the route table."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""A server takes turns with the worker processes at what all of them do beside their work."""
+"""Servers and workers take turns at maintenance."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever is sent, it is read within limits, and what is wrong with it is said: never a 500, never silence."""
+"""Request bodies and query strings: limits, and a clear error for every malformed input."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A worker that speaks HTTP, one call at a time."""
+"""A worker that uses the HTTP API, one request at a time."""
 
 from __future__ import annotations
 

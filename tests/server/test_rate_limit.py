@@ -1,4 +1,4 @@
-"""Requests above a rate, and logins that fail again and again."""
+"""Rate limits and limits on failed logins."""
 
 import asyncio
 

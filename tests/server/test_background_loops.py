@@ -1,4 +1,4 @@
-"""What a process does beside its work goes on, whatever it runs into."""
+"""Background loops of a server keep running after errors."""
 
 import asyncio
 import logging

@@ -1,11 +1,11 @@
-"""What an operator switches off: a disabled worker claims nothing more, and a revoked key opens nothing."""
+"""A disabled worker claims no more jobs, and a revoked key is rejected."""
 
 import asyncio
 
 import pytest
 
 from holdfast.model import NewJob
-from tests.server.hands import hand, held, waiting_there
+from tests.server.http_worker import hand, held, waiting_there
 from tests.server.steps import Served, serving
 
 PATIENCE_SECONDS = 60.0  # moments, and on a busy machine more

@@ -1,4 +1,4 @@
-"""Before anybody from outside may knock: keys, and a secret worth the name."""
+"""A server on a public address needs keys and an admin secret."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor

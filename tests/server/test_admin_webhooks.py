@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: what an operator can do, and what nobody can."""
+"""Admin routes of webhooks over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator

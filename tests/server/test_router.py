@@ -1,4 +1,4 @@
-"""Paths are found by their words, and by nothing else."""
+"""The router finds paths by their segments only."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every call of a worker, sent again, at once and late: there is one outcome, and one answer to it."""
+"""Every report of a worker, repeated at once and late: one outcome, and the same response."""
 
 import random
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.model import NewJob
 from tests.engine.steps import stored
-from tests.server.hands import Hand, hand, held
+from tests.server.http_worker import Hand, hand, held
 from tests.server.steps import Served, serving
 
 # What is said, the state that it leads to in the lifecycle `generation`, and other words with the same verb.

@@ -1,4 +1,4 @@
-"""What servers share through Redis: copies of how jobs are, word of what happens. Losing it costs time only (S13)."""
+"""Servers share a job cache and notifications through Redis; losing it costs only time (S13)."""
 
 import asyncio
 import json

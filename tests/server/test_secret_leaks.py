@@ -1,4 +1,4 @@
-"""Canaries: secrets are put everywhere, and then looked for where they must not be (SEC-39, SEC-40, K49)."""
+"""Canary secrets are placed everywhere and must not appear in logs or responses (SEC-39, SEC-40, K49)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An operator at work: asks, does, and says what must come back."""
+"""A client of the admin API that checks the status of each response."""
 
 from dataclasses import dataclass
 from typing import Any

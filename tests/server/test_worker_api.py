@@ -1,4 +1,4 @@
-"""The worker API as a worker of any language meets it: register, claim, say what happens, be answered."""
+"""The worker API over HTTP: register, heartbeat, claim, report."""
 
 import asyncio
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.model import NewJob
 from tests.engine.steps import NOBODYS, stored
-from tests.server.hands import Hand, hand, held
+from tests.server.http_worker import Hand, hand, held
 from tests.server.steps import ADMIN, Served
 
 # -- register ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Somebody who reads a stream of events, slowly or not at all, and comes back."""
+"""A reader of an event stream that can be slow, stop reading, and reconnect."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Lists of jobs: filters, pages that follow each other, and cursors that nobody can make up."""
+"""Lists of jobs: filters, pages and signed cursors."""
 
 import base64
 
