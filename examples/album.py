@@ -1,4 +1,4 @@
-"""One job becomes many: it hands in a job for each photo, then sleeps until they have ended, and sums up."""
+"""Fan-out: a job enqueues a job for each photo, snoozes until they have ended, and sums up."""
 
 from collections import Counter
 
@@ -9,17 +9,17 @@ app = App()
 
 @app.job()
 async def album(ctx: Context, photos: list[str]) -> dict[str, int] | Snooze:
-    children = await ctx.step("hand in", hand_in, ctx.job_id, photos)
+    children = await ctx.step("enqueue photos", enqueue_photos, ctx.job_id, photos)
     states = Counter([await app.job_handle(child).status() for child in children])
     waiting = states["PENDING"] + states["RUNNING"]
     await ctx.progress(100 * (len(children) - waiting) / len(children))
     if waiting:
-        return ctx.snooze(0.2)  # given back: it takes no slot from its children, and no attempt is spent
+        return ctx.snooze(0.2)  # released meanwhile: it occupies no slot and uses no attempt
     return dict(states)
 
 
-async def hand_in(parent: str, photos: list[str]) -> list[str]:
-    """The keys make a repeat harmless: were this cut off half-way, the next attempt would find these jobs."""
+async def enqueue_photos(parent: str, photos: list[str]) -> list[str]:
+    """The idempotency keys make a retry harmless: after an interruption it finds these jobs again."""
     return [(await shrink.options(idempotency_key=f"{parent}/{photo}").enqueue(photo)).id for photo in photos]
 
 

@@ -1,9 +1,9 @@
-"""Durable steps: what was done stays done, also when something later fails or the worker dies."""
+"""Durable steps: a completed step is not repeated when a later one fails or the worker crashes."""
 
 from holdfast import App, Context
 
 app = App()
-ledger: list[str] = []  # stands for the world outside: what really happened there
+ledger: list[str] = []  # stands for external systems: what really happened there
 
 
 @app.job(max_attempts=10, backoff_base_seconds=0.1)
@@ -15,7 +15,7 @@ async def checkout(ctx: Context, order: int, cents: int) -> list[str]:
 
 
 async def charge(cents: int, key: str) -> str:
-    """The key lets the bank recognise a repeat: a crash right after this would call it once more."""
+    """The key lets the bank recognize a retry: after a crash right here it is called once more."""
     ledger.append(f"charged {cents} cents")
     return "payment-1"
 

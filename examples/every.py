@@ -1,4 +1,4 @@
-"""Again and again: each execution hands in the next one, under a key, so that there is only ever one of it."""
+"""A periodic job: each execution enqueues the next one under an idempotency key, so that there is only one."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,8 +11,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @app.job(max_attempts=20)
 async def report(due: datetime) -> str:
-    """First the next one, then the work: whatever happens to this one, the row goes on."""
-    missed = datetime.now(UTC) - EVERY  # after an outage, what is older than this is left out
+    """Enqueue the next one first: the series continues even if this one fails."""
+    missed = datetime.now(UTC) - EVERY  # after an outage, older ones are skipped
     await schedule(max(due, missed))
     return f"report of {due:%H:%M:%S}"
 

@@ -1,4 +1,4 @@
-"""A job in the transaction of an order: both or neither. And a request that comes twice is one order and one job."""
+"""A job in the same transaction as an order: both or neither. A repeated request is one order and one job."""
 
 import sqlite3
 from contextlib import closing
@@ -15,8 +15,8 @@ def ship(order: str) -> str:
 
 
 def place_order(connection: sqlite3.Connection, request: str, *, in_stock: bool = True) -> str:
-    """The id of the job. A client that got no answer may send its request again."""
-    with connection:  # commits, or rolls back if anything in it fails
+    """Returns the id of the job. A client that got no response can retry its request."""
+    with connection:  # commits, or rolls back on an error
         connection.execute("INSERT INTO orders (request) VALUES (?) ON CONFLICT DO NOTHING", [request])
         job = ship.options(connection=connection, idempotency_key=request).enqueue_sync(order=request)
         if not in_stock:
@@ -25,7 +25,7 @@ def place_order(connection: sqlite3.Connection, request: str, *, in_stock: bool 
 
 
 def main() -> None:
-    app.run_sync(app.engine)  # brings the file up to date before the first transaction
+    app.run_sync(app.engine)  # migrates the database before the first transaction
     with closing(sqlite3.connect(FILE)) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (request text PRIMARY KEY)")
         first, again = place_order(connection, "order-1"), place_order(connection, "order-1")

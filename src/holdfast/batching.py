@@ -1,4 +1,4 @@
-"""Group commit for callers in one process: what arrives while a batch is under way goes into the next one."""
+"""Group commit: concurrent callers of one process share a batch; what arrives meanwhile goes into the next one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Item, Result]):
-    """A lone caller never waits for company, and a crowd of callers shares the cost of a commit.
+    """A single caller is sent at once; concurrent callers share the cost of a commit.
 
-    `turns` of the event loop before each batch let in those who came at the same moment: a server has many who do.
-    `answers_each`: `send` commits for some items before it knows the answers to others. It answers every item itself,
-    and what it raises is the answer to all of them: nothing is sent again. Otherwise see `each`.
+    `turns`: of the event loop before each batch, so that callers of the same moment join it, as in a server.
+    `answers_each`: `send` may commit some items before others fail. It returns a result for each item, and an error
+    that it raises goes to all of them: nothing is sent again. Otherwise see `each`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Batcher(Generic[Item, Result]):
         return future
 
     async def _send_together(self, item: Item) -> Result:
-        """The first of a crowd does not go ahead of it."""
+        """Waits for callers of the same moment."""
         self._lone = True
         try:
             await turn()
@@ -61,7 +61,7 @@ class Batcher(Generic[Item, Result]):
         return await (self._send_alone(item) if self._sending is None else self._queue(item))
 
     async def _send_alone(self, item: Item) -> Result:
-        """In the caller's own task: nobody else depends on it, and a task more would cost as much as the rest."""
+        """In the caller's own task: another task would cost as much as the rest."""
         self._lone = True
         try:
             (answer,) = await self._send([item])
@@ -84,7 +84,7 @@ class Batcher(Generic[Item, Result]):
                     await turn()
         finally:
             self._sending = None
-            for _, future in batch + self._waiting:  # all answered, unless this event loop ends
+            for _, future in batch + self._waiting:  # all have results, unless the event loop ends
                 future.cancel()
 
     async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
@@ -92,7 +92,7 @@ class Batcher(Generic[Item, Result]):
         items = [item for item, _ in batch]
         try:
             answers = await (self._send(items) if self._answers_each else each(self._send, items))
-        except Exception as error:  # our own mistake: whoever asked hears of it, whoever asks next is not held up
+        except Exception as error:  # a bug: these callers get the error, later ones are not affected
             answers = [error] * len(batch)
         for (_, future), answer in zip(batch, answers, strict=True):
             _settle(future, answer)
@@ -101,17 +101,17 @@ class Batcher(Generic[Item, Result]):
 async def each(
     send: Callable[[list[Item]], Awaitable[Sequence[Result | HoldfastError]]], items: list[Item]
 ) -> list[Result | HoldfastError]:
-    """An answer or a refusal for each: one that is wrong does not take the others with it.
+    """A result or an error for each item: an invalid one does not fail the others.
 
-    Parts of the items are sent again after a refusal. So `send` must have written nothing when it raises one, or lose
-    nothing by being repeated.
+    After an error, parts of the batch are sent again. So `send` must have written nothing when it raises, or be
+    idempotent.
     """
     try:
         return list(await send(items))
     except HoldfastError as error:
         if len(items) == 1 or (isinstance(error, StoreError) and not isinstance(error, RowRefused | Locked)):
             return [error] * len(items)
-        if isinstance(error, Locked):  # to find the locked one by halves would mean to wait for it each time
+        if isinstance(error, Locked):  # bisecting would wait for the lock each time
             return await _one_by_one(send, items)
         middle = len(items) // 2
         return [*await each(send, items[:middle]), *await each(send, items[middle:])]
@@ -131,7 +131,7 @@ async def _one_by_one(
 
 
 class SplitBatcher(Generic[Item, Result]):
-    """Two kinds of items in batches of their own: those that may have to wait never delay the others."""
+    """Two kinds of items in separate batches: those that may have to wait never delay the others."""
 
     def __init__(
         self, may_wait: Callable[[Item], bool], waiting: Batcher[Item, Result], others: Batcher[Item, Result]
@@ -143,7 +143,7 @@ class SplitBatcher(Generic[Item, Result]):
 
 
 def _settle(future: asyncio.Future[Result], answer: Result | Exception) -> None:
-    if future.done():  # whoever asked was cancelled meanwhile
+    if future.done():  # the caller was cancelled
         return
     if isinstance(answer, Exception):
         future.set_exception(answer)

@@ -1,4 +1,4 @@
-"""The one seam for time. Nothing else asks the operating system what time it is, or sleeps."""
+"""The clock: the only place that reads the time or sleeps, so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to_micros(at: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    """Or the nearest time that Python knows: a row written by hand must not stop whoever reads it."""
+    """Out of range, the nearest time that Python can represent: a row written by hand must stay readable."""
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -25,12 +25,12 @@ def from_micros(micros: int) -> datetime:
 
 
 async def turn() -> None:
-    """Let everybody else on this event loop do what they can do now; no time passes."""
+    """Let other tasks of the event loop run; no time passes."""
     await asyncio.sleep(0)
 
 
 class Clock:
-    """Real time. `database_now` is None: a database with a clock of its own (PostgreSQL) is to use that one."""
+    """Real time. `database_now` is None: PostgreSQL uses its own clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -45,19 +45,19 @@ class Clock:
         await asyncio.sleep(seconds)
 
     async def within(self, event: asyncio.Event, seconds: float) -> bool:
-        """Wait for it at most so long; has it happened?"""
+        """Wait for the event at most so long. Returns whether it is set."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await event.wait()
         return event.is_set()
 
     def block(self, seconds: float) -> None:
-        """Sleep in a thread that has no event loop."""
+        """Sleep in a thread without an event loop."""
         time.sleep(seconds)
 
 
 class MovableClock(Clock):
-    """Time that stands still until a test moves it; both databases then obey it."""
+    """Time that a test moves; both databases then use it."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start

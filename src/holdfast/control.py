@@ -1,7 +1,7 @@
-"""Control jobs: `app.include(control())` lets whoever may create jobs ask for the end of another one.
+"""Control jobs: `app.include(control())` lets a client that can create jobs cancel another job.
 
-`system.cancel` is such a job, and the durable record of the wish. It ends waiting work in every lifecycle, also in one
-without a cancel of its own. What runs and cannot be told to stop, it waits for.
+`system.cancel` is such a job, and the durable record of the request. It ends waiting jobs of every lifecycle, even
+of one without a cancel transition. It waits for a running job that cannot be told to stop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOK_AGAIN_SECONDS = 10.0
 
 
 def control(*, queue: str = "control") -> Extension:
-    """An extension for one app. A worker that is limited to some queues needs this one among them."""
+    """An extension for one app. A worker that is limited to some queues must include this one."""
     extension = Extension("control")
 
     @extension.job(CONTROL, queue=queue)

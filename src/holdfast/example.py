@@ -37,7 +37,7 @@ async def film(ctx: Context, name: str = "a.mov", seconds: float = 2) -> str:
 
 @app.job(isolation="process", cpu_seconds=60, memory_mb=512)
 def primes(below: int = 300_000) -> int:
-    """Work for the CPU: in a process of its own it holds up nobody, and can be limited and killed."""
+    """CPU-bound work: in its own process it blocks no other job, and can be limited and killed."""
     sieve = bytearray([1]) * below
     for number in range(2, below):
         if sieve[number]:
@@ -48,13 +48,13 @@ def primes(below: int = 300_000) -> int:
 
 @app.job(isolation="process", max_attempts=3, backoff_base_seconds=0.5)
 def poison() -> None:
-    """It kills the process that runs it. The worker lives on, and after its last attempt the job is dead."""
+    """It crashes the process that runs it. The worker survives, and the job is dead after its last attempt."""
     os._exit(13)
 
 
 @app.job()
 async def endless(ctx: Context) -> None:
-    """It works until somebody cancels it, which interrupts it where it waits; or until its worker stops."""
+    """It runs until it is canceled, which interrupts it while it waits, or until its worker stops."""
     rounds = 0
     while not ctx.stopping:
         rounds += 1
@@ -72,7 +72,7 @@ async def cancel(job: str) -> str:
 
 @app.job(isolation="process", backoff_base_seconds=0.5)
 def count(ctx: SyncContext, to: int = 20, crash_at: int = 0) -> dict[str, int]:
-    """It saves how far it is. A crash (here its own, once; or your `kill -9`) costs what came after that."""
+    """It saves checkpoints. After a crash (its own, once; or your `kill -9`) it resumes from the last one."""
     begun_at = ctx.checkpoint or 0
     for number in range(begun_at + 1, to + 1):
         app.clock.block(0.2)
@@ -83,7 +83,7 @@ def count(ctx: SyncContext, to: int = 20, crash_at: int = 0) -> dict[str, int]:
 
 
 async def first_jobs() -> list[JobHandle[Any]]:
-    """One of each. The keys make it one of each for ever: a second start finds that they exist."""
+    """Enqueue one of each. The idempotency keys make a second start find the same jobs."""
     jobs: list[JobHandle[Any]] = [
         await hello.options(idempotency_key="first-hello").enqueue(),
         await flaky.options(idempotency_key="first-flaky").enqueue(),

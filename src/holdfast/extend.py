@@ -1,4 +1,4 @@
-"""`Extension`: what an app can bring beside its job types: tables, queries, hooks, maintenance and checks."""
+"""`Extension`: adds tables, queries, hooks, routes, settings, metrics, maintenance and checks to an app."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ __all__ = [
     "warn",
 ]
 
-AUDIT_BYTES_MAX = 4096  # of one line
+AUDIT_BYTES_MAX = 4096  # of one entry
 NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
-# Beginnings of the platform's own settings, metrics and scopes, and of variables that are not ours. `holdfast_` begins
+# Prefixes of the platform's own settings, metrics and scopes, and of variables that are not ours. `holdfast_` begins
 # the names of its tables.
 RESERVED = key.RESERVED.union(
     NAMES, {"queue", "queues", "events", "database", "http", "lifecycle", "test", "service", "port"}
@@ -101,7 +101,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
 
 @dataclass(frozen=True)
 class _Declared:
-    """A guard or an effect, until the app that includes the extension knows all job types."""
+    """A guard or an effect, before the app that includes the extension has resolved its job types."""
 
     verbs: tuple[str, ...]
     job_types: tuple[str, ...] | None  # None: all of the extension
@@ -109,9 +109,9 @@ class _Declared:
 
 
 class Extension(Definitions):
-    """`name` is the prefix of its tables, settings, metrics and scopes. `package` holds `schema/postgres/0001_x.sql`,
-    `schema/sqlite/0001_x.sql` and `sql/x.sql`, where there are such; by default it is the package that makes it, or the
-    folder of a module that is in no package.
+    """`name` is the prefix of its tables, settings, metrics and scopes. `package` has `schema/postgres/0001_x.sql`,
+    `schema/sqlite/0001_x.sql` and `sql/x.sql`, if any; by default it is the package that creates it, or the folder of a
+    module without a package.
     `settings` is a struct: its field `keep_days` is `HOLDFAST_NAME_KEEP_DAYS`, or `keep_days` under `[name]` in
     holdfast.toml."""
 
@@ -125,7 +125,7 @@ class Extension(Definitions):
     ) -> None:
         reserved = name in RESERVED or str(name).startswith("holdfast_")
         if not isinstance(name, str) or not NAME.fullmatch(name) or reserved:
-            taken = " and not a word of Holdfast's own" if reserved else ""
+            taken = " that Holdfast does not reserve" if reserved else ""
             raise Invalid(
                 f"the name of an extension is a lower-case identifier of at most 31 characters{taken}, "
                 f"got {quoted(name)}",
@@ -160,7 +160,7 @@ class Extension(Definitions):
     def app(self) -> JobCreator:
         if self._app is None:
             raise Invalid(
-                f"extension {self.name!r} is not included in an app yet: write app.include(...) first",
+                f"extension {self.name!r} is not included in an app yet: call app.include(...) first",
                 code="extension_not_included",
             )
         return self._app
@@ -171,14 +171,14 @@ class Extension(Definitions):
 
     def included_in(self, app: JobCreator) -> None:
         if self._app is not None and self._app is not app:
-            raise Invalid(f"extension {self.name!r} is included in another app already", code="extension_conflict")
+            raise Invalid(f"extension {self.name!r} is already included in another app", code="extension_conflict")
         self._app = app
 
     # -- settings ---------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> Any:
-        """Typed. Read when first needed; whoever sets them decides instead of environment and file."""
+        """Typed; read when first needed. Assigned settings replace the environment and the file."""
         if self.section is None:
             raise Invalid(f"{self.described} declares no settings", code="invalid_extension")
         if self.given_settings is not None:
@@ -196,17 +196,17 @@ class Extension(Definitions):
         know([] if settings is None else self.section.secrets_in(settings))
 
     def shown_settings(self) -> list[ShownSetting]:
-        """As they may be shown, each with where it comes from."""
+        """Each setting without secrets, and where its value comes from."""
         return [] if self.section is None else shown_section(self.section, self.given_settings)
 
     # -- hooks ------------------------------------------------------------------------------------------------
 
     def guard(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
-        """Before a move, in its transaction: an async function of (tx, request), which may raise `Refused`."""
+        """Before a transition, in its transaction: an async function of (tx, request), which may raise `Refused`."""
         return self._hook(self._guards, "guard", GUARDED, 2, verbs, job_type)
 
     def effect(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
-        """After a move, in its transaction: an async function of (tx, verb, job)."""
+        """After a transition, in its transaction: an async function of (tx, verb, job)."""
         return self._hook(self._effects, "effect", EFFECTIVE, 3, verbs, job_type)
 
     def _hook(
@@ -240,7 +240,7 @@ class Extension(Definitions):
         return types
 
     def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
-        if not inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):  # as a partial has none
+        if not inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):  # a partial has none
             raise Invalid(f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code=code)
         try:
             inspect.signature(function).bind(*range(arguments))
@@ -252,7 +252,7 @@ class Extension(Definitions):
             ) from None
 
     def add_hooks(self, hooks: Hooks, job_types: Iterable[str]) -> None:
-        """Put its guards and effects into an engine's, of an app that has these job types."""
+        """Add its guards and effects to the hooks of an app with these job types."""
         hooks.add(self.name)
         known = set(job_types)
         for guard in self._guards:
@@ -280,13 +280,13 @@ class Extension(Definitions):
         return types
 
     async def audit(self, tx: Tx, action: str, subject: str | None = None, **detail: Any) -> int:
-        """Write a line into the audit, in the transaction of a hook, a route or maintenance; the answer is its number.
+        """Write an audit entry in the transaction of a hook, a route or maintenance. Returns its number.
 
-        Best as the last statement: other writers to the audit wait for the end of the transaction.
+        Best as the last statement: other writers of the audit log wait for the end of the transaction.
         """
-        wrong = f"extension {self.name!r}: a line in the audit:"
+        wrong = f"extension {self.name!r}: audit entry:"
         if not isinstance(action, str) or not action or not isinstance(subject, str | None):
-            raise Invalid(f"{wrong} its action and its subject are text", code="invalid_audit_line")
+            raise Invalid(f"{wrong} its action and its subject must be text", code="invalid_audit_line")
         try:
             said = {"action": action, "subject": subject, "detail": detail}
             encode_object(said, "metadata", max_bytes=AUDIT_BYTES_MAX)
@@ -309,7 +309,7 @@ class Extension(Definitions):
     def route(
         self, method: str, path: str, *, scope: str | None, **options: Unpack[RouteOptions]
     ) -> Callable[[_Function], _Function]:
-        """An async function of (request). Its `scope` is `NAME:verb`, one of the core, or None: open to anybody."""
+        """An async function of (request). Its `scope` is `NAME:verb`, one of the core, or None: no key is needed."""
 
         def keep(function: _Function) -> _Function:
             self.refuse_late(f"route {method} {path}")
@@ -323,7 +323,7 @@ class Extension(Definitions):
         return keep
 
     def mount(self, path: str, asgi: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> None:
-        """Let an ASGI application answer for everything below a path."""
+        """Mount an ASGI application below a path."""
         self.refuse_late(f"mount {path}")
         if not callable(asgi):
             raise Invalid(
@@ -333,7 +333,7 @@ class Extension(Definitions):
         self.mounts.append(mount(self.name, path, asgi, scope=scope, **limits))
 
     def scope(self, verb: str, about: str) -> str:
-        """Declare a scope that keys can have, and what it allows. The answer is its whole name, `NAME:verb`."""
+        """Declare a scope for keys, and what it allows. Returns its full name, `NAME:verb`."""
         self.refuse_late(f"scope {verb}")
         name = f"{self.name}:{verb}"
         if key.extension_of(name) is None:
@@ -347,7 +347,7 @@ class Extension(Definitions):
         return name
 
     def check_routes(self, others: Iterable[Extension]) -> None:
-        """None answers what the core or an extension that the app has already would answer."""
+        """Raises if a route collides with one of the core or of another extension."""
         if not self.routes and not self.mounts:
             return
         from holdfast.server.app import ROUTES
@@ -360,13 +360,13 @@ class Extension(Definitions):
     # -- metrics ----------------------------------------------------------------------------------------------
 
     def counter(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredCounter:  # noqa: A002
-        """Declare a metric that only rises, `NAME_name_total` unless the name is exact: `indexed.add(1, "label")`."""
+        """Declare a counter, `NAME_name_total` unless the name is exact: `indexed.add(1, "label")`."""
         made = self._declare(MetricDeclaration("counter", name, help, _labels(labels)), exact)
         assert isinstance(made, DeclaredCounter)  # noqa: S101
         return made
 
     def gauge(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredGauge:  # noqa: A002
-        """Declare a metric that rises and falls: `waiting.set(3)`, `waiting.add(-1)`."""
+        """Declare a gauge: `waiting.set(3)`, `waiting.add(-1)`."""
         made = self._declare(MetricDeclaration("gauge", name, help, _labels(labels)), exact)
         assert isinstance(made, DeclaredGauge)  # noqa: S101
         return made
@@ -380,7 +380,7 @@ class Extension(Definitions):
         buckets: Iterable[float] = SECONDS,
         exact: bool = False,
     ) -> DeclaredHistogram:
-        """Declare a distribution, by default of seconds: `took.observe(0.2)`."""
+        """Declare a histogram, by default of seconds: `took.observe(0.2)`."""
         made = self._declare(MetricDeclaration("histogram", name, help, _labels(labels), tuple(buckets)), exact)
         assert isinstance(made, DeclaredHistogram)  # noqa: S101
         return made
@@ -390,7 +390,7 @@ class Extension(Definitions):
         return self.metrics.declare(family, exact=exact)
 
     def check_metrics(self, others: Iterable[Extension]) -> None:
-        """None has a name that the core or an extension that the app has already uses."""
+        """Raises if a metric has the name of one of the core or of another extension."""
         if not self.metrics:
             return
         core = (*ServerMetrics().instruments.values(), *WorkerMetrics().instruments.values())
@@ -400,7 +400,7 @@ class Extension(Definitions):
         check_names({"the core": [one for one in core if one not in fed], **every})
 
     def open_storage(self, url: str, **options: Any) -> Storage:
-        """As `holdfast.storage.open_storage`; its operations are counted in the metrics of S3."""
+        """As `holdfast.storage.open_storage`; its operations are counted in the storage metrics."""
         from holdfast.storage import open_storage
 
         storage = open_storage(url, **options)
@@ -410,7 +410,7 @@ class Extension(Definitions):
     # -- declared before `include` ----------------------------------------------------------------------------
 
     def refuse_late(self, what: str) -> None:
-        """What is declared after `include` would be missing in what the app has checked and opened."""
+        """Raises after `include`: the app has already checked and opened what was declared."""
         if self._app is not None:
             raise Invalid(
                 f"extension {self.name!r}: {what} is declared after app.include(...); declare it before",
@@ -420,8 +420,8 @@ class Extension(Definitions):
     # -- maintenance ------------------------------------------------------------------------------------------
 
     def maintenance(self, *, every: float) -> Callable[[_Function], _Function]:
-        """An async function of (tx), which may await that and nothing else. One process at a time runs it, every so
-        many seconds, in a transaction of its own, for at most 30 seconds."""
+        """An async function of (tx), which may await only that. One process at a time runs it, every `every`
+        seconds, in its own transaction, for at most 30 seconds."""
         if not isinstance(every, int | float) or not 1 <= every <= 10**7:
             raise Invalid(
                 f"extension {self.name!r}: maintenance runs every 1 to 10,000,000 seconds, got {quoted(every)}",
@@ -444,13 +444,13 @@ class Extension(Definitions):
     # -- doctor, /health and why ------------------------------------------------------------------------------
 
     def check(self, name: str) -> Callable[[_Function], _Function]:
-        """A finding of `holdfast doctor`: an async function of (tx) that returns `ok(...)`, `warn(...)` or `fail(...)`,
+        """A check of `holdfast doctor`: an async function of (tx) that returns `ok(...)`, `warn(...)` or `fail(...)`
         within 5 seconds."""
         return self._probe(self.checks, "check", name)
 
     def health(self, name: str) -> Callable[[_Function], _Function]:
         """A field of /health, under `extensions`: an async function of (tx) that returns JSON, within 5 seconds. It is
-        asked every 10 seconds, and anybody may read the answer."""
+        called every 10 seconds, and its result is public."""
         return self._probe(self.health_fields, "field of /health", name)
 
     def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:

@@ -1,4 +1,4 @@
-"""The settings of one extension: a struct whose fields are variables, or keys of a table in `holdfast.toml`."""
+"""The settings of one extension: a struct whose fields are environment variables, or keys in `holdfast.toml`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from holdfast.redaction import HIDDEN
 PREFIX = "HOLDFAST_"
 FILE = "holdfast.toml"
 OFF = "off"
-GROUP = "holdfast.extensions"  # the entry points of extensions that are installed
-# The type of a setting that is never shown, and that may also be given as NAME_FILE, the path of a file with the value.
+GROUP = "holdfast.extensions"  # the entry points of installed extensions
+# The type of a setting that is never shown. It can also be given as NAME_FILE, the path of a file with the value.
 Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 
 _SCALAR = (inspect.StrType, inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.LiteralType, inspect.EnumType)
 
 
 class ShownSetting(NamedTuple):
-    """A setting as it may be shown."""
+    """A setting without secrets, and where its value comes from."""
 
     name: str
     value: Any
@@ -56,12 +56,12 @@ class SettingField:
         return " or ".join(OFF if isinstance(each, inspect.NoneType) else _described(each) for each in self.types)
 
     def read(self, value: Any, typed: str) -> Any:
-        """The value as its type wants it. `typed` is the setting as whoever gave it wrote it."""
+        """The value, converted to its type. `typed` is the setting as it was written, for messages."""
         try:
             read = None if value == OFF and self.may_be_off else msgspec.convert(value, self._annotation, strict=False)
             if not (isinstance(read, float) and not math.isfinite(read)):
                 return read
-        except ValueError:  # of another type; or bytes that are not text, which the environment can hold
+        except ValueError:  # another type, or bytes that are not text
             pass
         got = "" if self.secret else f", got {value!r:.80}"
         raise Invalid(f"{typed} must be {self.allowed}{got}", code="invalid_setting")
@@ -76,16 +76,14 @@ class SettingsSection:
 
     extension: str
     struct: type[msgspec.Struct]
-    by_app: bool = False  # the app gives them itself: what environment and file say is not read
+    by_app: bool = False  # the app assigns them: environment and file are not read
 
     def __post_init__(self) -> None:
         if not (isinstance(self.struct, type) and issubclass(self.struct, msgspec.Struct)):
             raise self._invalid(f"settings is a subclass of msgspec.Struct, got {self.struct!r:.80}")
         for each in self.fields.values():
             if not all(isinstance(kind, (*_SCALAR, inspect.NoneType)) for kind in each.types):
-                raise self._invalid(
-                    f"setting {each.name!r} must be text, a number, true or false, or one of some words"
-                )
+                raise self._invalid(f"setting {each.name!r} must be text, a number, a boolean or a literal")
             if each.secret and f"{each.name}_file" in self.fields:
                 raise self._invalid(f"setting {each.name}_file is how the secret {each.name!r} is given as a file")
 
@@ -101,7 +99,7 @@ class SettingsSection:
 
     @cached_property
     def variables(self) -> dict[str, SettingField]:
-        """All that may set them."""
+        """Every environment variable that can set them."""
         files = {f"{each.variable}_FILE": each for each in self.fields.values() if each.secret}
         return {**{each.variable: each for each in self.fields.values()}, **files}
 
@@ -117,11 +115,11 @@ class SettingsSection:
                 )
         try:
             return self.struct(**{name: value for name, (value, _) in given.items()})
-        except (ValueError, TypeError) as error:  # each value fits, so it is a rule of the struct itself
+        except (ValueError, TypeError) as error:  # each value is valid: a rule of the struct itself
             raise Invalid(f"settings of extension {self.extension!r}: {error}", code="invalid_setting") from None
 
     def _given(self, environment: Mapping[str, str], table: Any) -> dict[str, tuple[Any, str]]:
-        """What is said of a field, and where."""
+        """The value of each field that is set, and where."""
         found = {}
         for name, value in self.check_table(table).items():
             found[name] = self.fields[name].read(value, f"{name} in [{self.extension}] of {FILE}"), FILE
@@ -132,7 +130,7 @@ class SettingsSection:
         return found
 
     def check_table(self, table: Any) -> Mapping[str, Any]:
-        """What the file says under `[name]`; a key that the struct does not have is an error."""
+        """The table `[name]` of the file; an unknown key is an error."""
         if not isinstance(table, Mapping):
             raise Invalid(f"{self.extension} in {FILE} must be a table: [{self.extension}]", code="invalid_setting")
         for name in table:
@@ -145,7 +143,7 @@ class SettingsSection:
     def shown(
         self, environment: Mapping[str, str], table: Any, by_app: msgspec.Struct | None = None
     ) -> list[ShownSetting]:
-        """Each setting in force, and where it comes from. `by_app`: the app has given them itself."""
+        """Each effective setting, and where it comes from. `by_app`: as the app has assigned them."""
         if by_app is not None:
             given = {name: (getattr(by_app, name), "app") for name in self.fields}
         else:
@@ -157,21 +155,21 @@ class SettingsSection:
         return rows
 
     def secrets_in(self, settings: msgspec.Struct) -> list[str]:
-        """What must not be shown, wherever it turns up."""
+        """Values that must never be shown."""
         return [getattr(settings, each.name) or "" for each in self.fields.values() if each.secret]
 
     def documented(self) -> str:
-        """A table for a page of documentation."""
+        """A Markdown table for the documentation."""
         cells = [(f"`{each.variable}`", _default(each), each.allowed, _told(each)) for each in self.fields.values()]
         rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in cells]
         return "\n".join(["| setting | default | allowed | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
-# -- of extensions that are installed ---------------------------------------------------------------------------
+# -- installed extensions ---------------------------------------------------------------------------------------
 
 
 def installed(names: Iterable[str] | None = None) -> list[Any]:
-    """The manifests of installed extensions, or of those of these names. Importing one needs none of its extras."""
+    """The manifests of installed extensions, or of those with these names."""
     wanted = None if names is None else set(names)
     return [_manifest(each) for each in _entry_points() if wanted is None or each.name in wanted]
 
@@ -204,13 +202,13 @@ def _manifest(entry: Any) -> Any:
 
 
 def secret_in(variable: str, path: Path) -> str:
-    """What a file holds that a variable names."""
+    """The content of a file that an environment variable names."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Invalid(f"{variable}: cannot read {path}: {error.strerror}", code="invalid_setting") from None
     except UnicodeDecodeError:
-        raise Invalid(f"{variable}: {path} holds something that is not text", code="invalid_setting") from None
+        raise Invalid(f"{variable}: {path} is not text", code="invalid_setting") from None
 
 
 # -- types in words ---------------------------------------------------------------------------------------------

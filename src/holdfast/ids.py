@@ -1,4 +1,4 @@
-"""The one seam for chance: job ids, lease tokens, jitter."""
+"""Random values: job ids, lease tokens, jitter. The only source of randomness, so that tests can seed it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIANT = 0b10 << 62
 
 
 class Ids:
-    """Unguessable and time-ordered ids. `SeededIds` gives the same ones every run."""
+    """Unguessable, time-ordered ids. `SeededIds` repeats the same ones."""
 
     _last_tick = 0
 
@@ -26,13 +26,13 @@ class Ids:
         return secrets.randbits(count)
 
     def job_ids(self, now: datetime, count: int) -> list[str]:
-        """UUIDv7s that rise from call to call and within one, so jobs of a batch keep their order."""
+        """UUIDv7s that rise from call to call and within a call, so that jobs of a batch keep their order."""
         first = max(ticks(now), self._last_tick + 1)
         self._last_tick = first + count - 1
         return [_uuid7(first + place, noise) for place, noise in enumerate(self._noise(count))]
 
     def _noise(self, count: int) -> list[int]:
-        """62 bits each, and the operating system asked once."""
+        """62 bits each, from one system call."""
         return [bits >> 2 for bits in struct.unpack(f"{count}Q", os.urandom(8 * count))]
 
     def token(self) -> str:
@@ -59,7 +59,7 @@ class SeededIds(Ids):
 
 
 def ticks(now: datetime) -> int:
-    """The first 60 free bits of a UUIDv7: 48 of milliseconds, 12 of their fraction."""
+    """The first 60 bits of a UUIDv7: 48 of milliseconds, 12 of their fraction."""
     millis, micros = divmod(to_micros(now), 1000)
     return millis << 12 | micros * 4096 // 1000
 
@@ -79,6 +79,6 @@ def _uuid7(tick: int, noise: int) -> str:
 
 
 def _dashed(front: str, noise: int) -> str:
-    """RFC 9562: 16 digits with the version among them, the variant and 62 bits of noise, in the form 8-4-4-4-12."""
+    """RFC 9562: 16 digits that include the version, the variant and 62 random bits, in the form 8-4-4-4-12."""
     back = f"{_VARIANT | noise:016x}"
     return f"{front[:8]}-{front[8:12]}-{front[12:]}-{back[:4]}-{back[4:]}"

@@ -1,5 +1,5 @@
-"""`Manifest`: what an installed extension says of itself. Importing it needs none of the extension's extras, and little
-of Holdfast: every process may have to."""
+"""`Manifest`: describes an installed extension. Every process may import it, so it needs none of the extension's
+extras and little of Holdfast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Manifest", "Secret"]
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Named by an entry point of the group `holdfast.extensions`, whose name is that of the extension."""
+    """Found by an entry point of the group `holdfast.extensions` with the name of the extension."""
 
     name: str
     settings: type[msgspec.Struct] | None = None

@@ -1,6 +1,6 @@
-"""Text as it may be shown: without secrets, and without characters that steer a terminal or begin a new line.
+"""Removes secrets, and characters that control a terminal, from text that is shown.
 
-The one place for it: logs, traces, settings and commands all ask here.
+The only place for it: logs, traces, settings and commands all use it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 HIDDEN = "***"
-KNOWN_CHARS_MIN, WORD_CHARS_MAX = 8, 15  # of a value that is hidden wherever it stands
+KNOWN_CHARS_MIN, WORD_CHARS_MAX = 8, 15  # of a value that is hidden wherever it occurs
 CHARS_MAX = 16_000
-MARGIN_CHARS = 1000  # looked at, too, so that half a secret is known for what it is
+MARGIN_CHARS = 1000  # scanned as well, so that a truncated secret is recognized
 DEPTH_MAX, ITEMS_MAX = 6, 100
 
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'&;,)}\]]+)"""
@@ -39,7 +39,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s\"'<>]{1,2000}")
 
 
 class _Known:
-    """Secrets of this process, by their value."""
+    """The values of this process's secrets."""
 
     def __init__(self) -> None:
         self.values: set[str] = set()
@@ -50,7 +50,7 @@ _known = _Known()
 
 
 def know(secrets: Iterable[str]) -> None:
-    """Hide these, too, wherever they stand. One that may be an ordinary word is left to the patterns."""
+    """Hide these values wherever they occur. One that may be an ordinary word is left to the patterns."""
     _known.values.update(value for value in secrets if len(value) >= KNOWN_CHARS_MIN and not _is_word(value))
     longest_first = sorted(_known.values, key=len, reverse=True)
     _known.pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
@@ -61,12 +61,12 @@ def _is_word(value: str) -> bool:
 
 
 def redacted(text: str, most: int = CHARS_MAX) -> str:
-    """The text without whatever in it is, or looks like, a secret; no more of it than so many characters."""
+    """The text without what is, or looks like, a secret; truncated to `most` characters."""
     return _redacted(text[: most + MARGIN_CHARS])[:most]
 
 
 def redacted_end(text: str, most: int = CHARS_MAX) -> str:
-    """The same of the end of a text, as of a traceback, where it says most."""
+    """The same for the end of a text, which matters most in a traceback."""
     end = _redacted(text[-most - MARGIN_CHARS :])
     return end if len(end) <= most else f"…{end[-most:]}"
 
@@ -82,12 +82,12 @@ def _redacted(text: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Of a header, a field or a setting: does its value have to be hidden?"""
+    """Whether the value of a header, a field or a setting of this name must be hidden."""
     return _SECRET_NAME.search(name) is not None
 
 
 def redacted_value(value: Any, name: str = "", depth: int = 0) -> Any:
-    """The same for anything, as JSON can hold it. What stands under the name of a secret is hidden whole."""
+    """The same for any JSON value. A value under the name of a secret is hidden completely."""
     if value is None or isinstance(value, bool | float):
         return value
     if is_secret_name(name):
@@ -106,7 +106,7 @@ def _some(items: Iterable[Any]) -> list[Any]:
 
 
 def text_of(value: Any) -> str:
-    """As text that can be encoded, whatever it is: an object may refuse to say what it is."""
+    """Encodable text for any object, even one whose `str` fails."""
     try:
         text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
         return text.encode("utf-8", "backslashreplace").decode()
@@ -115,7 +115,7 @@ def text_of(value: Any) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """What workers and clients wrote must not steer the terminal: control characters are shown, not sent."""
+    """Escapes control characters: text from workers and clients must not control the terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -124,15 +124,17 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown: without the password before its host or among its options, else nothing."""
+    """A URL without the password before its host or in its options; nothing if it is not a URL."""
     if "://" not in url:
         return HIDDEN if url else ""
     shorter = re.sub(r"(://[^:/@?]*):.*@", rf"\1:{HIDDEN}@", url)
-    shorter = re.sub(r"^(nats|tls|wss?)://[^@/]*@", rf"\1://{HIDDEN}@", shorter)  # there, a name alone may be a token
+    shorter = re.sub(
+        r"^(nats|tls|wss?)://[^@/]*@", rf"\1://{HIDDEN}@", shorter
+    )  # there, a user name alone may be a token
     return re.sub(r"([?&][^=&]*password[^=&]*=)[^&]*", rf"\1{HIDDEN}", shorter)
 
 
 def passwords_in(url: str) -> list[str]:
-    """Those that stand in a URL, as they are written there."""
+    """The passwords in a URL, as they are written there."""
     found = re.findall(r"://[^:/@?]*:([^@]*)@", url)
     return [*found, *re.findall(r"[?&][^=&]*password[^=&]*=([^&]+)", url)]

@@ -1,4 +1,4 @@
-"""Every setting, in one place. Command line over environment over `holdfast.toml` over the defaults below."""
+"""All settings. The command line overrides the environment, which overrides `holdfast.toml` and the defaults below."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from holdfast.extension_settings import (
 from holdfast.lifecycle.settings import by_lifecycle, flat, flattened, names_like, setting_like
 from holdfast.redaction import HIDDEN, passwords_in, without_password
 
-# Not ours: the test suite's own variables, and what Kubernetes sets for a service called holdfast.
+# Ignored: variables of the test suite, and those that Kubernetes sets for a service called holdfast.
 _IGNORED = ("HOLDFAST_TEST_", "HOLDFAST_SERVICE_", "HOLDFAST_PORT")
-# Never shown as they are, and may also be given as NAME_FILE, the path of a file that holds the value.
+# Never shown. They can also be given as NAME_FILE, the path of a file with the value.
 SECRET = ("database_url", "redis_url", "nats_url", "admin_secret", "worker_key", "alert_webhook_url")
-# In the URLs of SQLAlchemy, for it or for its drivers; PostgreSQL would refuse them.
+# Options in URLs for SQLAlchemy or its drivers; PostgreSQL would reject them.
 _SQLALCHEMY_OPTIONS = ("async_fallback", "prepared_statement_cache_size", "prepared_statement_name_func")
 # On the command line.
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
@@ -113,18 +113,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alert_webhook_timeout: float = 10
     alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern,extension_missing"
 
-    # No settings themselves: which of those above were given, and what is set for one lifecycle alone.
+    # Not settings: the names of those that were given, and the overrides of single lifecycles.
     given: list[str] = []
     lifecycles: dict[str, dict[str, int | float | None]] = {}
 
     @property
     def explicit(self) -> set[str]:
-        """The settings that were given, or made otherwise than their defaults."""
+        """The settings that were given, or that differ from their defaults."""
         return {name for name in NAMES if getattr(self, name) != getattr(_DEFAULTS, name)}.union(self.given)
 
     @property
     def url(self) -> str:
-        """The database: the one named, else a SQLite file in the data directory."""
+        """The database URL; by default a SQLite file in the data directory."""
         return plain_url(self.database_url) or f"sqlite:///{self.data_dir}/holdfast.db"
 
 
@@ -132,7 +132,7 @@ NAMES = tuple(name for name in Settings.__struct_fields__ if name not in ("given
 _DEFAULTS = Settings()
 
 _POSITIVE, _FROM_ZERO = (0.001, 10**9 - 1), (0, 10**9 - 1)
-# The least and the most that a number may be; one that may be off may also be None.
+# The minimum and maximum of each number; one that can be off may also be None.
 RANGES: dict[str, tuple[float, float]] = {
     "lease_seconds": _POSITIVE,
     "heartbeat_seconds": _POSITIVE,
@@ -192,10 +192,10 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     extensions: Iterable[SettingsSection] | None = (),
 ) -> Settings:
-    """Read all layers. A name nobody knows is an error that suggests the nearest one: a typo must not go unnoticed.
+    """Read all layers. An unknown name is an error that suggests the nearest one.
 
-    `extensions` are those that the app includes: their settings are checked, too. None: an app is named that is not
-    imported yet, so that a name which is not known may be one of its extensions'.
+    `extensions` are the settings of the app's extensions, which are checked too. None: the app is not imported yet, so
+    an unknown name may belong to one of its extensions.
     """
     values: dict[str, Any] = {}
     typed: dict[str, str] = {}
@@ -213,7 +213,7 @@ def load(
         beat, lease = (typed.get(name, name) for name in ("heartbeat_seconds", "lease_seconds"))
         raise Invalid(
             f"{beat} ({settings.heartbeat_seconds:g}) must be shorter than {lease} ({settings.lease_seconds:g}), "
-            "or every lease runs out",
+            "or every lease expires",
             code="invalid_setting",
         )
     for section in included or ():
@@ -230,12 +230,12 @@ def load_section(
 
 
 def shown_section(section: SettingsSection, by_app: msgspec.Struct | None = None) -> list[ShownSetting]:
-    """Each setting of an extension, and where it comes from; `by_app`: as the app itself has given them."""
+    """Each setting of an extension, and where it comes from; `by_app`: as the app has assigned them."""
     return section.shown(*_sources(section), by_app)
 
 
 def refuse_same_variables(section: SettingsSection, others: Iterable[SettingsSection]) -> None:
-    """Two settings of one variable: what it says could not be told apart."""
+    """Raises if two settings share an environment variable."""
     taken = {f"{PREFIX}{name.upper()}": f"the setting {name} of Holdfast" for name in NAMES}
     taken |= {f"{PREFIX}{name.upper()}_FILE": f"the setting {name} of Holdfast" for name in SECRET}
     for other in others:
@@ -258,7 +258,7 @@ def _sources(
 
 
 def plain_url(url: str) -> str:
-    """The URL without what is meant for SQLAlchemy: its driver, as in `postgresql+asyncpg://`, and its options."""
+    """The URL without SQLAlchemy's driver, as in `postgresql+asyncpg://`, and without its options."""
     scheme, separator, rest = url.partition("://")
     dialect, _, driver = scheme.partition("+")
     if dialect not in ("postgresql", "postgres", "sqlite"):
@@ -272,9 +272,9 @@ def plain_url(url: str) -> str:
 
 
 def migrate_command(settings: Settings, app: str = "") -> str:
-    """What to type, in this directory and this environment, to migrate this very database.
+    """The command that migrates this database, typed in this directory and environment.
 
-    `app` is the reference of the app that names it, if one does.
+    `app` is the reference of the app that names the database, if one does.
     """
     with suppress(HoldfastError):
         here = load(extensions=None)
@@ -287,7 +287,7 @@ def migrate_command(settings: Settings, app: str = "") -> str:
 def origins(
     environment: Mapping[str, str] | None = None, file: Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """Where each setting comes from: the last of the layers that says something about it."""
+    """Where each setting comes from: the last layer that sets it."""
     found = dict.fromkeys(NAMES, "default")
     for layer, values in _layers(environment, file, overrides).items():
         found |= dict.fromkeys(filter(_is_ours, values), layer)
@@ -295,7 +295,7 @@ def origins(
 
 
 def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[ShownSetting]:
-    """Each setting in force, and where it comes from: as `origins` says, else as far as can be told by looking."""
+    """Each effective setting, and where it comes from: by `origins`, else by comparing the layers."""
     where = where or origins(overrides=_given_otherwise(settings))
     values = values_of(settings)
     values |= {name: HIDDEN if values[name] else "" for name in SECRET if name != "database_url"}
@@ -304,24 +304,24 @@ def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[Sh
 
 
 def values_of(settings: Settings) -> dict[str, Any]:
-    """By the name that each setting has in the environment and in the file."""
+    """By the names used in the environment and in the file."""
     return {name: getattr(settings, name) for name in NAMES} | flat(settings.lifecycles)
 
 
 def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
-    """On a terminal that can show it, unless NO_COLOR says otherwise (https://no-color.org)."""
+    """False if NO_COLOR is set (https://no-color.org), or on a dumb terminal."""
     said = os.environ if environment is None else environment
     return not said.get("NO_COLOR") and said.get("TERM") != "dumb"
 
 
 def _given_otherwise(settings: Settings) -> dict[str, Any]:
-    """What neither the file nor the environment says, nor the defaults: it came with the command line."""
+    """Values from the command line: they differ from the file, the environment and the defaults."""
     read = values_of(load(extensions=None))
     return {name: value for name, value in values_of(settings).items() if name not in read or value != read[name]}
 
 
 def secrets_in(settings: Settings) -> tuple[str, ...]:
-    """What must not be shown, wherever it turns up: a URL's password also as whoever connects with it writes it."""
+    """Values that must never be shown; the password of a URL also in its decoded form."""
     values = [getattr(settings, name) for name in SECRET]
     passwords = [password for value in values for password in passwords_in(value)]
     plain = [value for value in values if value and "://" not in value]
@@ -331,7 +331,7 @@ def secrets_in(settings: Settings) -> tuple[str, ...]:
 def _layers(
     environment: Mapping[str, str] | None, file: Path | None, overrides: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
-    """What each layer says, the weakest first."""
+    """The settings of each layer, the weakest first."""
     return {
         FILE: _from_file(file or Path(FILE)),
         "environment": _from_environment(os.environ if environment is None else environment),
@@ -340,7 +340,7 @@ def _layers(
 
 
 def _typed(name: str, layer: str) -> str:
-    """A setting as whoever gave it wrote it."""
+    """The setting as it was written, for messages."""
     if layer == FILE:
         return f"{name} in {FILE}"
     return f"{PREFIX}{name.upper()}" if layer == "environment" else _OPTIONS.get(name, name)
@@ -351,7 +351,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[SettingsSection]) -> None:
-    """Unless they are of an extension that the app includes, or of one that is installed."""
+    """Raises unless they belong to an extension that the app includes, or that is installed."""
     sections = {section.extension: section for section in (*_sections_of(unknown), *included)}
     if layer != "environment":
         for name, value in unknown.items():
@@ -368,7 +368,7 @@ def _refuse_unknown(unknown: Mapping[str, Any], layer: str, included: list[Setti
 
 
 def _sections_of(names: Iterable[str]) -> list[SettingsSection]:
-    """Of installed extensions that these names may belong to."""
+    """The settings of installed extensions that these names may belong to."""
     wanted = [each for each in installed_names() if any(name == each or name.startswith(f"{each}_") for name in names)]
     return [manifest.section for manifest in installed(wanted) if manifest.section is not None]
 
@@ -378,14 +378,14 @@ def _is_under(variable: str, section: SettingsSection) -> bool:
 
 
 def _checked(name: str, given: Any, typed: str) -> Any:
-    """What was given, as a value of its type; that of one lifecycle has the type and the range of the plain one."""
+    """The value, converted to its type; a setting of one lifecycle has the type and range of the general one."""
     name = setting_like(name) or name
     value, allowed = None if given == OFF and name in MAY_BE_OFF else given, RANGES.get(name)
     read = None
     try:
         read = getattr(msgspec.convert({name: value}, Settings, strict=False), name)
         fits = allowed is None or read is None or allowed[0] <= read <= allowed[1]
-    except ValueError:  # of another type; or bytes that are not text, which the environment can hold
+    except ValueError:  # another type, or bytes that are not text
         fits = False
     if not fits:
         raise Invalid(f"{typed} must be {_must_be(name, value)}", code="invalid_setting")

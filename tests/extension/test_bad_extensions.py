@@ -194,7 +194,7 @@ def test_a_lifecycle_that_is_declared_twice_names_both() -> None:
 def test_an_extension_is_of_one_app() -> None:
     ext, app = extension(), App(name="a")
     app.include(ext)
-    assert refusal(App(name="b"), ext) == "extension 'pages' is included in another app already"
+    assert refusal(App(name="b"), ext) == "extension 'pages' is already included in another app"
     assert refusal(app, extension()) == "app 'a' has an extension 'pages' already"
 
 

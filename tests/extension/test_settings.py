@@ -226,7 +226,7 @@ def test_a_variable_that_is_taken_names_both() -> None:
 
 @pytest.mark.parametrize("name", ["traces", "test", "app", "holdfast", "holdfast_notes"])
 def test_a_name_that_settings_already_have_is_refused(name: str) -> None:
-    with pytest.raises(Invalid, match="not a word of Holdfast's own"):
+    with pytest.raises(Invalid, match="that Holdfast does not reserve"):
         Extension(name, package="tests")
 
 

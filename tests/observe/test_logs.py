@@ -249,7 +249,7 @@ LIBRARY = """
 import asyncio, logging
 before = logging.getLogger().level, list(logging.getLogger().handlers)
 from holdfast import App
-from holdfast.assembly.worker import Wish, work
+from holdfast.assembly.worker import WorkerOptions, work
 from tests.observe.logged_app import app
 import sys, threading
 hooks = sys.excepthook, threading.excepthook
@@ -259,7 +259,7 @@ async def main():
     async with app:
         from tests.observe.logged_app import fine, doomed
         good, bad = await fine.enqueue(), await doomed.enqueue()
-        working = asyncio.create_task(work(app, Wish(), stop=stop, on_ready=lambda worker: None))
+        working = asyncio.create_task(work(app, WorkerOptions(), stop=stop, on_ready=lambda worker: None))
         await good.result(timeout=60)
         try:
             await bad.result(timeout=60)

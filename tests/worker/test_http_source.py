@@ -397,5 +397,5 @@ async def test_a_remote_worker_that_cannot_begin_says_why(tmp_path: Path, fresh_
     (tmp_path / "holdfast.toml").write_text(f"worker_key = {json.dumps(NO_SUCH_KEY)}")
     async with serving(fresh_sqlite_url) as served:
         code, said = await asyncio.to_thread(run_refused, "--server", served.url, folder=tmp_path)
-    assert (code, "does not take this worker's key" in said, NO_SUCH_KEY in said) == (1, True, False)
+    assert (code, "the server rejected this worker's key" in said, NO_SUCH_KEY in said) == (1, True, False)
     assert not (tmp_path / ".holdfast").exists()

@@ -1,4 +1,4 @@
-"""A pytest plugin: an app on a database of the test's own, with a clock that the test moves."""
+"""A pytest plugin: runs an app on a temporary database, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def holdfast_database_url(pytestconfig: pytest.Config) -> str | None:
-    """The database to copy for each test. Override it where the URL is known only when the tests run."""
+    """The database to copy for each test. Override the fixture if the URL is known only at run time."""
     return pytestconfig.getoption("holdfast_database_url") or pytestconfig.getini("holdfast_database_url") or None
 
 
 @pytest.fixture
 def holdfast_jobs(holdfast_database_url: str | None) -> Iterator[Callable[..., Jobs]]:
-    """`holdfast_jobs(app)`: until the test ends, the app works on a temporary database. Arguments as of `jobs_of`."""
+    """`holdfast_jobs(app)`: until the test ends, the app uses a temporary database. Arguments as in `jobs_of`."""
     from holdfast.testing.jobs import jobs_of
 
     def of(app: App, **options: Any) -> Jobs:
@@ -61,7 +61,7 @@ def holdfast_jobs(holdfast_database_url: str | None) -> Iterator[Callable[..., J
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when asked for: pytest imports this module at every start, whatever it is going to test."""
+    """Lazy: pytest imports this module at every start."""
     if name not in _HOME:
         raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -1,4 +1,4 @@
-"""Child processes of a test: their app too is on the test's database and lives in the test's time."""
+"""Child processes of a test: their app uses the database and the clock of the test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def reference_for(app: App, clock: SharedClock) -> str | None:
-    """How a child loads the app: by a script beside the clock. None where a child cannot import the app."""
+    """The reference by which a child loads the app: a generated script. None if a child cannot import the app."""
     if app.reference is None:
         return None
     script = clock.path.with_name("child.py")

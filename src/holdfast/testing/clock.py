@@ -1,4 +1,4 @@
-"""Time that stands still until the test moves it, in all processes of the test."""
+"""A clock that stands still until the test moves it, in all processes of the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MICROS = Struct("<q")
 
 
 class SharedClock(Clock):
-    """It lies in a file beside the database, where a child process finds it too."""
+    """The time is in a file beside the database, so that child processes share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

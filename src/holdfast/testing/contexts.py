@@ -1,4 +1,4 @@
-"""A context to call a handler with, without a job and without a database. It remembers what the handler says."""
+"""A fake context to call a handler without a job and without a database; it records what the handler reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BYTES_MAX = 1 << 20
 
 
 class RecordedCalls:
-    """What a handler has said so far; the newest of each name counts, as in the database."""
+    """What a handler has reported so far; for each name the newest counts, as in the database."""
 
     def __init__(self, parts: dict[str, Part]) -> None:
-        self.progress: list[tuple[float | None, str | None]] = []  # percent and step of each report that has one
+        self.progress: list[tuple[float | None, str | None]] = []  # percent and step of each report
         self.counters: dict[str, Any] = {}
         self.parts = parts
         self.checkpoints: list[Any] = []
@@ -47,7 +47,7 @@ class RecordedCalls:
 
 
 class _Recorder:
-    """Takes the place of the worker: what is reported is checked as JSON and kept."""
+    """Replaces the worker: validates reports as JSON and records them."""
 
     def __init__(self, recorded: RecordedCalls) -> None:
         self._recorded = recorded
@@ -69,7 +69,7 @@ class _Recorder:
         return Withdrawn(asked.target, State.CANCELED)
 
     async def recorded(self, outcome: Outcome) -> None:
-        """It is in the database."""
+        """Already stored in the database."""
 
 
 class FakeContext(Context):
@@ -80,7 +80,7 @@ class FakeContext(Context):
         self.recorded = recorded
 
     def cancel(self) -> None:
-        """From now on the handler sees that the job is to be canceled."""
+        """Request the cancellation of the job, as the handler sees it."""
         self.cancel_requested = True
 
 
@@ -88,7 +88,7 @@ class FakeSyncContext(SyncContext):
     """For a plain handler: `send_email(fake_context(sync=True), to="a@example.com")`."""
 
     def __init__(self, context: FakeContext) -> None:
-        super().__init__(context, None)  # type: ignore[arg-type]  # nothing here waits for an event loop
+        super().__init__(context, None)  # type: ignore[arg-type]  # no event loop is used
         self.recorded, self.cancel = context.recorded, context.cancel
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -146,7 +146,7 @@ def fake_context(
     state: Any = None,
     metrics: Metrics | None = None,
 ) -> FakeContext | FakeSyncContext:
-    """A context as a worker would give it. `checkpoint`, `steps` (results by name) and `finished_parts` are what
+    """A context like that of a worker. `checkpoint`, `steps` (results by name) and `finished_parts` are what
     earlier attempts have left behind; `state` is what the app's lifespan would have yielded; `metrics` are those of the
     handler's extension."""
     parts = {name: Part(name=name, status=PartStatus.COMPLETED, percent=100) for name in finished_parts}
@@ -161,7 +161,7 @@ def fake_context(
         queue=queue,
         lifecycle="default",
         priority=0,
-        epoch=attempt + bool(parts),  # the first execution does not ask for the parts of earlier ones
+        epoch=attempt + bool(parts),  # a first execution does not read parts
         attempt=attempt,
         max_attempts=max_attempts,
         lost=0,
@@ -182,5 +182,5 @@ def fake_context(
 
 
 def _as_json(value: Any, what: str) -> Any:
-    """As the next attempt would find it."""
+    """After the round trip through JSON."""
     return decode(encode(value, what, max_bytes=BYTES_MAX))

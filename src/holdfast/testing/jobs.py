@@ -1,4 +1,4 @@
-"""What a test sees of an app's jobs: what waits, what ran, and the clock."""
+"""The jobs of an app in a test: what was enqueued, what ran, and the clock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _database(folder: str, url: str | None) -> contextlib.AbstractContextManager
 
 
 class Jobs:
-    """Made by `jobs_of`, or by the fixture `holdfast_jobs`."""
+    """Created by `jobs_of`, or by the fixture `holdfast_jobs`."""
 
     def __init__(self, app: App, clock: SharedClock) -> None:
         self.app, self.clock = app, clock
@@ -64,7 +64,7 @@ class Jobs:
         return self.app.settings.url
 
     def enqueued(self, job: str | Definition[..., Any] | None = None, /, **payload: Any) -> list[Job]:
-        """The jobs that wait now, the oldest first: of this type if one is named, with at least this payload."""
+        """The jobs that wait, oldest first: of this type, if given, and with at least this payload."""
         job_type = job.name if isinstance(job, Definition) else job
         wanted = Filter(states=WAITING, types=None if job_type is None else [job_type])
         found = self.app.run_sync(lambda: self._find(wanted))
@@ -73,12 +73,12 @@ class Jobs:
         return [one for one in found if self._fits(one, payload)]
 
     def get(self, job: JobHandle[Any] | str) -> Job:
-        """A job as it is now, whole."""
+        """The stored job."""
         job_id = job if isinstance(job, str) else job.id
         return self.app.run_sync(self.app.job_handle(job_id).get)
 
     async def drain(self, *, until_done: bool = False, raise_errors: bool = True) -> list[Ran]:
-        """Run what is due, and what that makes due, in a real worker; then say what ran, in the order of the endings.
+        """Run all jobs that are due, and those that they make due, in a real worker. Returns what ran, as it completed.
 
         The error of each job whose last execution failed is raised: the original one, several as an ExceptionGroup.
         `until_done` moves the clock to what is due next, such as a retry, as long as anything waits.
@@ -89,7 +89,7 @@ class Jobs:
         return ran
 
     def drain_sync(self, *, until_done: bool = False, raise_errors: bool = True) -> list[Ran]:
-        """`drain` for a test that is no coroutine."""
+        """`drain` for sync tests."""
 
         async def work() -> list[Ran]:
             try:
@@ -111,7 +111,7 @@ class Jobs:
         return found[::-1]
 
     def _refuse_typing_errors(self, job_type: str, payload: dict[str, Any], *, known: bool) -> None:
-        """A name that nothing can match would make `assert not jobs.enqueued(...)` true for ever."""
+        """Raises for an unknown name, which would make `assert not jobs.enqueued(...)` always true."""
         handler = self.app.handlers.get(job_type)
         if handler is None:
             if not known:
@@ -121,10 +121,10 @@ class Jobs:
                 raise UnknownName.of("parameter", name, list(handler.signature.names))
 
     def _fits(self, job: Job, payload: dict[str, Any]) -> bool:
-        """A value may be given as the handler would get it, or as the JSON that is stored."""
+        """A value matches as the handler would get it, or as the stored JSON."""
         views = [job.payload]
         if payload and (handler := self.app.handlers.get(job.type)) is not None:
-            with contextlib.suppress(Invalid):  # not all that is stored was checked against this handler
+            with contextlib.suppress(Invalid):  # a stored payload may not match this handler
                 views.append(handler.signature.arguments(job.payload))
         return all(any(name in view and view[name] == value for view in views) for name, value in payload.items())
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL database of a test's own: a copy of the one that the user names, migrated, and dropped afterwards."""
+"""A temporary PostgreSQL database for a test: a migrated copy of a template, dropped afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def copy_of(url: str) -> Iterator[str]:
-    """The URL of the copy. It has the tables and rows of the original, which is only ever copied."""
+    """The URL of the copy. It has the tables and rows of the original, which is not changed."""
     url = plain_url(url)
     name = f"holdfast_test_{Ids().bits(64):016x}"
     _run(_create(url, name))
@@ -51,7 +51,7 @@ async def _create(url: str, name: str) -> None:
 
 
 async def _administer(url: str, statement: str) -> None:
-    """From a database that is not the one copied: nobody may be connected to that."""
+    """Connects to another database: there must be no connection to the one that is copied."""
     connection = await asyncpg.connect(_with_database(url, _other(url)))
     try:
         await connection.execute(statement)
@@ -68,6 +68,6 @@ def _with_database(url: str, name: str) -> str:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """From a test that may be a coroutine itself: in a thread with an event loop of its own."""
+    """In a thread with its own event loop: the test may be a coroutine."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""A worker's whole life in a test: started, at work until nothing is due, stopped."""
+"""`drain`: runs a real worker in a test until nothing is due."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERBS: dict[type[Report], str] = {Complete: "complete", Fail: "fail", Release: "
 
 @dataclass(frozen=True)
 class Ran:
-    """One execution of a job. `verb` is how it ended: complete, fail, reject, or release when it was put off."""
+    """One execution of a job. `verb` is how it ended: complete, fail, reject, or release if it was snoozed."""
 
     job_id: str
     type: str
@@ -52,7 +52,7 @@ class Ran:
 
 async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
     engine, slots, errors = await app.engine(), app.settings.concurrency, _Errors(app.middleware_stack.on_error)
-    registered = await engine.workers.register(name="test", capabilities=_all_that_is_asked_for(app), slots=slots)
+    registered = await engine.workers.register(name="test", capabilities=_all_capabilities(app), slots=slots)
     source = DrainSource(engine, clock, app.ids, worker=registered.id, until_done=until_done)
     table, child = LeaseTable.create(), reference_for(app, clock)
     async with contextlib.AsyncExitStack() as stack:
@@ -70,17 +70,17 @@ async def drain(app: App, clock: SharedClock, *, until_done: bool) -> list[Ran]:
             lease_table=table,
             clock=clock,
             ids=app.ids,
-            attempt_log=_Kept(source),
+            attempt_log=_CompletedLog(source),
         )
         await source.runtime.run()
     ran = [await _ran(engine, lease, report, errors) for lease, report in source.ended]
     if source.endless:
-        raise _never_done(ran)
+        raise _did_not_finish(ran)
     return ran
 
 
-class _Kept(AttemptLog):
-    """Jobs that their handlers complete themselves are reported by nobody."""
+class _CompletedLog(AttemptLog):
+    """Records jobs that their handlers complete in a transaction: there is no report for them."""
 
     def __init__(self, source: DrainSource) -> None:
         super().__init__()
@@ -93,22 +93,22 @@ class _Kept(AttemptLog):
         super().ended(group, answers)
 
 
-def _all_that_is_asked_for(app: App) -> dict[str, bool]:
-    """Whatever the job types require or prefer, a test has it."""
+def _all_capabilities(app: App) -> dict[str, bool]:
+    """Everything that the job types require or prefer."""
     declared = [handler.job_type for handler in app.handlers.values()]
     return {name: True for one in declared for name in (*one.requires, *one.prefers)}
 
 
-def _never_done(ran: list[Ran]) -> HoldfastError:
+def _did_not_finish(ran: list[Ran]) -> HoldfastError:
     often = Counter(each.type for each in ran).most_common(3)
     named = ", ".join(f"{name} ({times} times)" for name, times in often)
     return HoldfastError(
-        f"jobs still wait after {MOVES_MAX} moves of the clock; it ran {named}", code="drain_did_not_finish"
+        f"jobs are still waiting after {MOVES_MAX} moves of the clock; ran {named}", code="drain_did_not_finish"
     )
 
 
 class _Errors(dict[str, BaseException]):
-    """By lease token: the app's own error hook, which keeps what it hears."""
+    """By lease token: calls the app's error hook and keeps the errors."""
 
     def __init__(self, hook: ErrorHook | None) -> None:
         self._hook = hook
@@ -128,8 +128,8 @@ async def _ran(engine: Engine, lease: Lease, report: Report, errors: _Errors) ->
 
 
 async def _error(engine: Engine, report: Fail | Rejection, errors: _Errors) -> Exception:
-    """What the handler raised. `JobFailed` where that is not here, as after a timeout and from a child process, and for
-    what would end the tests themselves, as `SystemExit` does."""
+    """What the handler raised. `JobFailed` if that is not available, as after a timeout or from a child process, and
+    for errors that would end the test run, such as `SystemExit`."""
     cause = errors.get(report.token)
     if isinstance(cause, Exception):
         return cause

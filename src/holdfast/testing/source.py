@@ -1,4 +1,4 @@
-"""The engine as the source of a test's worker: ends it when nothing is left, and remembers how executions ended."""
+"""The source of a test's worker: stops it when nothing is left to run, and records how executions ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Report = Complete | Fail | Release | Rejection
 
 
 class DrainSource(DatabaseSource):
-    """`until_done`: when nothing is due, the clock moves on to what is due next, as long as something waits."""
+    """`until_done`: when nothing is due, move the clock to the next due time, as long as a job waits."""
 
     runtime: Worker
 
@@ -36,7 +36,7 @@ class DrainSource(DatabaseSource):
         self._time, self._until_done, self._moves = clock, until_done, 0
         self._leases: dict[str, Lease] = {}
         self._pause = PAUSE_FIRST_SECONDS
-        self._quiet = False  # nothing ran when the last claim began, so nothing it missed has come up since
+        self._quiet = False  # nothing ran when the last claim began, so nothing can have become due since
 
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
         self._quiet = not self.runtime.held
@@ -52,7 +52,7 @@ class DrainSource(DatabaseSource):
         return found
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
-        """A claim found nothing. What runs may still make jobs; when nothing runs either, this is the end."""
+        """A claim found nothing. Running jobs may still enqueue others; when nothing runs either, stop the worker."""
         while self.runtime.held:
             await self._clock.sleep(self._pause)
             self._pause = min(PAUSE_SECONDS, self._pause * 2)
@@ -71,7 +71,7 @@ class DrainSource(DatabaseSource):
         self._time.advance(0 if self.endless else next_in)
         return not self.endless
 
-    # -- what the worker reports ------------------------------------------------------------------------------
+    # -- reports ----------------------------------------------------------------------------------------------
 
     async def complete(self, items: list[Complete]) -> Answers:
         return self._heard(items, await super().complete(items))
@@ -93,7 +93,7 @@ class DrainSource(DatabaseSource):
 
 
 def _never_began(report: Report, answer: Settled) -> bool:
-    """A worker that claimed more than it could start gives it back, to be claimed again at once."""
+    """A job that the worker could not start was released, to be claimed again at once."""
     return (
         isinstance(report, Release)
         and report.delay_seconds == 0

@@ -1,6 +1,6 @@
-"""A line for each attempt that has ended: how long it ran, what came of it, and where its job went.
+"""Logs each attempt that has ended: how long it ran, its outcome, and the new state of its job.
 
-Written when its report was answered. Where the process does not log that way, those that failed are warned of.
+Written when its report is stored. Where job logging is off, only failed attempts are logged, as warnings.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class AttemptLog:
         self._known: dict[Any, tuple[str, str] | None] = {}
 
     def ended(self, group: Sequence[tuple[Execution, Outcome]], answers: Answers) -> None:
-        """The reports of these were answered."""
+        """The reports of these are stored or rejected."""
         if self._log is None:
             for run, outcome in group:
                 _warn(run, outcome)
             return
         states = [answer.state if isinstance(answer, Settled) else None for answer in answers]
-        self._tell(self._log, group, states)
+        self._write(self._log, group, states)
 
     def abandoned(self, group: Sequence[tuple[Execution, Outcome]]) -> None:
-        """Somebody else has these jobs."""
+        """The leases of these are lost."""
         if self._log is not None:
-            self._tell(self._log, group, [None] * len(group))
+            self._write(self._log, group, [None] * len(group))
 
-    def _tell(self, log: Log, group: Sequence[tuple[Execution, Outcome]], states: Sequence[State | None]) -> None:
-        """`None` for a state: the lease was lost, and others say where the job went."""
+    def _write(self, log: Log, group: Sequence[tuple[Execution, Outcome]], states: Sequence[State | None]) -> None:
+        """`None` for a state: the lease is lost."""
         head, timed, least = log.head(), log.form.timed, _log.getEffectiveLevel()
         id_chars = log.form.id_chars
         pieces: list[str] = []
@@ -71,18 +71,18 @@ class AttemptLog:
     def _known_around(
         self, form: LogFormat, least: int, run: Execution, outcome: Outcome, state: State | None
     ) -> tuple[str, str] | None:
-        """Most attempts of a job type end alike: what is the same is made once. None where there is nothing to say."""
+        """Most attempts of a job type end alike: their common text is cached. None: not to be logged."""
         lease, kind = run.lease, type(outcome)
         if kind in _ERRORS:
             return self._around(form, least, run, outcome, state)
-        if run.seconds is None:  # given back before it began
+        if run.seconds is None:  # released before it began
             return None
         facts = (lease.type, lease.queue, lease.tenant, lease.lifecycle, lease.attempt, lease.max_attempts)
         key = (facts, kind, state, least)
         try:
             return self._known[key]
         except KeyError:
-            if len(self._known) >= KNOWN_MAX:  # clients choose some of what is in it
+            if len(self._known) >= KNOWN_MAX:  # clients choose some of its keys
                 self._known.clear()
             found = self._known[key] = self._around(form, least, run, outcome, state)
             return found
@@ -90,7 +90,7 @@ class AttemptLog:
     def _around(
         self, form: LogFormat, least: int, run: Execution, outcome: Outcome, state: State | None
     ) -> tuple[str, str] | None:
-        """What stands before the job's id and behind its time."""
+        """The text before the job's id and after its duration."""
         lease = run.lease
         how = LOST if state is None else _OUTCOMES[type(outcome)]
         level = _LEVELS.get(type(outcome), logging.INFO)
@@ -125,14 +125,14 @@ def _error(outcome: Outcome) -> dict[str, str]:
 
 
 def traceback_of(outcome: Outcome) -> str:
-    """Of what its handler raised, without secrets."""
+    """The traceback of the handler's error, without secrets."""
     context = outcome.context if isinstance(outcome, Failed) else None
     told = context.get("traceback") if isinstance(context, dict) else None
     return redacted_end(text_of(told)).rstrip() if told else ""
 
 
 def _went(state: State, outcome: Outcome) -> State:
-    """A server does not tell those states apart in which a job is not finished."""
+    """A server does not tell the states of an unfinished job apart."""
     return State.RETRYING if isinstance(outcome, Failed) and state not in FINAL else state
 
 

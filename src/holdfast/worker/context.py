@@ -1,4 +1,4 @@
-"""What a handler may ask and say while it runs. Async handlers get a `Context`, sync ones a `SyncContext`."""
+"""The context of a running handler: `Context` for async handlers, `SyncContext` for sync ones."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ log = logging.getLogger("holdfast.job")
 
 
 class _Block:
-    """The block of a transaction, for as long as it is open."""
+    """Whether the block of a transaction is still open."""
 
     open = True
 
 
-# In the code inside the block and in the tasks that it starts, but not in those that run beside it.
+# Set in the code inside the block and in tasks that it starts, not in tasks that run beside it.
 _block: ContextVar[_Block | None] = ContextVar("holdfast_transaction", default=None)
 
 
 def in_transaction() -> bool:
-    """Whether this is code inside the block of a `ctx.transaction()`."""
+    """Whether the caller runs inside the block of a `ctx.transaction()`."""
     return (block := _block.get()) is not None and block.open
 
 
 class ContextBackend(Protocol):
-    """How a context talks to the runtime: directly, or over a pipe from a child process."""
+    """How a context reaches the worker: directly, or over a socket from a child process."""
 
     async def progress(self, report: Progress) -> None: ...
 
@@ -51,12 +51,12 @@ class ContextBackend(Protocol):
     async def withdraw(self, asked: Withdrawal) -> Withdrawn: ...
 
     async def recorded(self, outcome: Recorded) -> None:
-        """The handler has completed the job itself."""
+        """The handler has completed the job in its own transaction."""
         ...
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
-    """Every line carries the job's fields, and whatever the handler adds to them."""
+    """Adds the job's fields to every log record."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
@@ -64,16 +64,16 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class _Facts:
-    """What does not change while the handler runs, and the three flags that may."""
+    """The facts of the job, and three flags that the worker may set while the handler runs."""
 
     def __init__(self, lease: Lease, state: Any = None) -> None:
         self.lease = lease
-        self.state = state  # whatever the app's lifespan yielded
+        self.state = state  # what the app's lifespan yielded
         self.cancel_requested = False
         self.lost = False
         self.stopping = False
         self.checkpoint: Any = lease.checkpoint
-        self.recorded_as: Recorded | None = None  # the handler has completed the job in a transaction
+        self.recorded_as: Recorded | None = None  # set when the handler has completed the job in a transaction
         self.metrics = NO_METRICS  # those of the extension that defines the job type, by name
         self._log: _JobLog | None = None
 
@@ -107,8 +107,8 @@ class _Facts:
 
     @property
     def fence(self) -> int:
-        """Rises with every execution of this job: an outside system that keeps the highest one seen can refuse an
-        execution that was thought dead."""
+        """A fencing token that rises with every execution of this job: an external system that keeps the highest one
+        can reject writes of a stale execution."""
         return self.lease.epoch
 
     @property
@@ -130,16 +130,16 @@ class _Facts:
         return self._log
 
     def reject(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> Reject:
-        """`raise ctx.reject(...)`: a verdict, not a failure."""
+        """`raise ctx.reject(...)`: the job must not be done; not a failure."""
         return Reject(code, message, context=context)
 
     def snooze(self, seconds: float) -> Snooze:
-        """`return ctx.snooze(30)`: not now."""
+        """`return ctx.snooze(30)`: release the job and run it again after 30 seconds."""
         return Snooze(seconds)
 
     def wait_for_children(self) -> WaitForChildren:
-        """`raise ctx.wait_for_children()`: run again when every job has ended whose parent this one is, however it
-        ended. No slot is held meanwhile; `ctx.save` keeps what the next execution needs."""
+        """`raise ctx.wait_for_children()`: run again when all child jobs have ended, however they ended. It occupies no
+        slot meanwhile; `ctx.save` keeps what the next execution needs."""
         return WaitForChildren()
 
 
@@ -149,7 +149,7 @@ class Context(_Facts):
         self._line, self._database = line, database
         self._known: dict[str, Part] | None = None
         self._asking = asyncio.Lock()
-        self._unstored: dict[str, Any] = {}  # results of steps that ran, while they are not known to be stored
+        self._unstored: dict[str, Any] = {}  # results of steps that may not be stored yet
 
     async def progress(
         self,
@@ -160,28 +160,28 @@ class Context(_Facts):
         counters: dict[str, Any] | None = None,
         checkpoint: Any = None,
     ) -> None:
-        """Kept in the database and told to whoever watches; extends the lease.
+        """Stored in the database and sent to event streams; extends the lease.
 
-        As with everything that is reported: while the database is away it waits, until that is back or the lease may be
-        over. Then it raises `LeaseLost`.
+        During an outage of the database it waits, as every report does, until the database is back or the lease may
+        have expired; then it raises `LeaseLost`.
         """
         await self._report(
             percent=percent, step=step, eta_seconds=eta_seconds, counters=counters, checkpoint=checkpoint
         )
 
     async def counters(self, **by_name: Any) -> None:
-        """Set named counters; the others stay as they are."""
+        """Set these counters; others keep their values."""
         await self._report(counters=by_name)
 
     async def save(self, checkpoint: Any) -> None:
-        """Keep this for the next attempt, which finds it in `ctx.checkpoint`."""
+        """Store a checkpoint: the next attempt finds it in `ctx.checkpoint`."""
         await self._report(checkpoint=checkpoint)
 
     async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
-        """End the waiting work of another job of the same tenant: it is canceled where its lifecycle has that move;
-        else its retry is given up, or it ends in failure without having run.
+        """End another job of the same tenant that waits to run: it is canceled if its lifecycle allows that; else its
+        retry is given up, or it fails without having run.
 
-        The answer says where it is now; of a job that runs, `asked` says whether its worker was told to stop it.
+        Returns its state now; for a running job, `asked` says whether its worker was told to stop it.
         """
         if self.lost:
             raise lost_already(self.lease.id)
@@ -191,12 +191,12 @@ class Context(_Facts):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[JobTx]:
-        """One transaction for own writes, new jobs and, with `tx.complete(result)`, the end of this job.
+        """One transaction for the handler's writes, new jobs and, with `tx.complete(result)`, the job's completion.
 
-        It is committed at the end of the block, and only while the job is held: `LeaseLost` otherwise. Keep it short:
-        on SQLite nothing else is written meanwhile. Reports are refused inside it; other tasks of the handler go on.
+        It commits at the end of the block if the lease is still held, else it raises `LeaseLost`. Keep it short: on
+        SQLite it blocks all other writes. Reports are rejected inside it; other tasks of the handler may send them.
         """
-        database, block = self._reach("ctx.transaction()"), _Block()
+        database, block = self._require_database("ctx.transaction()"), _Block()
         try:
             async with database.transaction(self.lease) as tx:
                 _block.set(block)
@@ -208,18 +208,18 @@ class Context(_Facts):
             await self._line.recorded(tx.completed)
 
     async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A job whose parent this one is: of a job type with its arguments. The answer is its handle."""
-        return await self._reach("ctx.enqueue()").enqueue(self.lease, job, args, kwargs)
+        """Enqueue a child job: a job type and its arguments. Returns its handle."""
+        return await self._require_database("ctx.enqueue()").enqueue(self.lease, job, args, kwargs)
 
     async def children(self) -> list[Any]:
-        """The jobs whose parent this one is, the oldest first, as far as they are not pruned: at most 1000."""
-        return await self._reach("ctx.children()").children(self.lease)
+        """The child jobs that are not pruned yet, oldest first, at most 1000."""
+        return await self._require_database("ctx.children()").children(self.lease)
 
     async def cancel_job(self, job_id: str, reason: str = "canceled") -> bool:
-        """Another job. True if it is canceled, False if its worker was asked to stop it."""
-        return await self._reach("ctx.cancel_job()").cancel(self.lease, job_id, reason)
+        """Cancel another job. True if it is canceled, False if its worker was asked to stop it."""
+        return await self._require_database("ctx.cancel_job()").cancel(self.lease, job_id, reason)
 
-    def _reach(self, what: str) -> Database:
+    def _require_database(self, what: str) -> Database:
         if self._database is None:
             raise no_database(what)
         self._check_outside(what)
@@ -228,14 +228,13 @@ class Context(_Facts):
     def _check_outside(self, what: str) -> None:
         if in_transaction():
             raise Invalid(
-                f"job {self.lease.id}: {what} inside ctx.transaction() would wait for that transaction for ever; do it "
-                "before or after",
+                f"job {self.lease.id}: {what} inside ctx.transaction() would deadlock; do it before or after the block",
                 code="transaction_open",
             )
 
     async def parts(self, names: Sequence[str]) -> AsyncIterator[PartInHand]:
-        """The named parts that are not finished yet, in order. One is finished when the next is asked for, unless the
-        handler has said otherwise."""
+        """Iterates over the named parts that are not finished, in order. Each is completed when the next one is
+        requested, unless the handler has failed or skipped it."""
         known = await self._parts()
         await self._announce([Part(name=name) for name in dict.fromkeys(names) if name not in known])
         for place, name in enumerate(names):
@@ -250,8 +249,8 @@ class Context(_Facts):
     async def part(self, name: str, *, total: int | None = None) -> AsyncIterator[PartInHand]:
         """One part, also beside others: `async with ctx.part("720p", total=12) as part`.
 
-        At the end of the block it is completed, unless the handler has said otherwise; what is raised in it fails the
-        part and goes on. Where `part.finished` is true, an earlier execution has done it, and nothing is reported.
+        At the end of the block it is completed, unless the handler has failed or skipped it; an exception fails the
+        part and is raised. If `part.finished` is true, an earlier execution has done it, and nothing is reported.
         """
         known = (await self._parts()).get(name) or Part(name=name)
         hand = PartInHand(self, known, units=total)
@@ -268,13 +267,13 @@ class Context(_Facts):
         (await self._parts())[part.name] = part
 
     async def _announce(self, parts: list[Part]) -> None:
-        """All at once, so that whoever watches sees them in the handler's order, and how many are still to come."""
+        """In one report, so that event streams show all of them in the handler's order."""
         if parts:
             await self._report(parts=parts)
             (await self._parts()).update({part.name: part for part in parts})
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call the function once in the life of the job: its result is stored, and the next attempt gets that."""
+        """Call the function once per job: its result is stored, and later attempts return it without another call."""
         done = await self._step_done(name)
         if done is not None:
             return done["result"]
@@ -284,7 +283,7 @@ class Context(_Facts):
         return await self._finish_step(name, result)
 
     async def _step_done(self, name: str) -> dict[str, Any] | None:
-        if name in self._unstored:  # whoever called it before was interrupted while its result was being stored
+        if name in self._unstored:  # an earlier call was interrupted while it stored the result
             await self._store_step(name)
         part = (await self._parts()).get(name)
         if part is None or part.status is not PartStatus.COMPLETED or not isinstance(part.data, dict):
@@ -292,7 +291,7 @@ class Context(_Facts):
         return part.data if "result" in part.data else None
 
     async def _finish_step(self, name: str, result: Any) -> Any:
-        """The result as the next attempt would see it, so that a handler is surprised now and not then."""
+        """Returns the result as the next attempt will see it, after the round trip through JSON."""
         self._unstored[name] = data = decode(encode({"result": result}, "part", max_bytes=PART_BYTES_MAX))
         await self._store_step(name)
         return data["result"]
@@ -303,9 +302,9 @@ class Context(_Facts):
         self._unstored.pop(name, None)
 
     async def _parts(self) -> dict[str, Part]:
-        async with self._asking:  # parts that are begun together know of each other
+        async with self._asking:  # concurrent parts share one answer
             if self._known is None:
-                first = self.lease.epoch == 1  # nobody can have left any
+                first = self.lease.epoch == 1  # there was no earlier execution
                 self._known = {} if first else {part.name: part for part in await self._line.parts(self.lease.id)}
         return self._known
 
@@ -319,18 +318,18 @@ class Context(_Facts):
 
 
 def lost_already(job_id: str) -> LeaseLost:
-    return LeaseLost(f"job {job_id}: the lease is lost; stop, and leave the job to its next worker")
+    return LeaseLost(f"job {job_id}: the lease is lost; stop the handler")
 
 
 class SyncContext(_Facts):
-    """The same, for a handler in a thread: what is awaited there is waited for here."""
+    """The same for a sync handler: its calls block the handler's thread."""
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         self._context, self._loop = context, loop
         super().__init__(context.lease, context.state)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _SHARED:  # the runtime writes these on the context it made
+        if name in _SHARED:  # the worker sets these on the async context
             return getattr(object.__getattribute__(self, "_context"), name)
         return object.__getattribute__(self, name)
 
@@ -360,7 +359,7 @@ class SyncContext(_Facts):
     def transaction(self) -> Iterator[SyncJobTx]:
         held = self._context.transaction()
         tx, block = self._wait(_entered_block(held))
-        _block.set(block)  # in the handler's own thread
+        _block.set(block)  # in the handler's thread
         try:
             yield SyncJobTx(tx, self._wait)
         except BaseException as error:
@@ -397,7 +396,7 @@ class SyncContext(_Facts):
         done = self._wait(self._context._step_done(name))
         if done is not None:
             return done["result"]
-        result = function(*args, **kwargs)  # here, in the handler's own thread
+        result = function(*args, **kwargs)  # in the handler's thread
         if inspect.iscoroutine(result):
             result = self._wait(result)
         return self._wait(self._context._finish_step(name, result))
@@ -422,7 +421,7 @@ async def _entered_block(held: AbstractAsyncContextManager[_T]) -> tuple[_T, _Bl
 
 
 async def _left(held: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
-    """An error of the database's own comes in place of the one that it caused."""
+    """Raise the error of the database instead of the one that it caused."""
     if error is None:
         await held.__aexit__(None, None, None)
     else:

@@ -1,7 +1,6 @@
 """Warns while a handler blocks the event loop: which job, where in its code, and what to do about it.
 
-A thread looks, because the loop cannot. The runtime's tick already writes down when the loop last ran, so the loop does
-nothing more for this.
+A thread checks when the loop last ran, which the monitor records at each tick: this costs the loop nothing more.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.worker.execution import Execution
 
 BLOCKED_SECONDS = 1.2  # since the last tick, which comes every 0.2 s: a block of at least a second
-LOOK_SECONDS = 0.25
-ASLEEP_SECONDS = 0.5  # a look that comes so late: something kept the GIL and computed, or the machine did not run us
+CHECK_SECONDS = 0.25
+LATE_SECONDS = 0.5  # a check that comes so late: a thread held the GIL, or the process was suspended
 FRAMES_MAX = 30
 JOBS_MAX = 3
 
@@ -41,7 +40,7 @@ CALLER = str(Path(__file__).with_name("handler.py"))
 log = logging.getLogger("holdfast.worker")
 current: ContextVar[Execution | None] = ContextVar(
     "holdfast_run", default=None
-)  # the attempt that this task belongs to
+)  # the execution that the task belongs to
 
 
 @contextmanager
@@ -67,20 +66,20 @@ class LoopWatch:
         self._loop, self._thread = loop, thread
         self._ticked, self._running = ticked, running
         self._clock = Clock()
-        self._warned_at = 0.0  # the tick after which the block began that was warned of
+        self._warned_at = 0.0  # the tick before the block that was warned of
         self.done = threading.Event()
 
     def run(self) -> None:
         looked, used = self._clock.monotonic(), _cpu_seconds()
-        while not self.done.wait(LOOK_SECONDS):
+        while not self.done.wait(CHECK_SECONDS):
             now, using = self._clock.monotonic(), _cpu_seconds()
-            late = now - looked > ASLEEP_SECONDS
-            asleep = late and using - used < ASLEEP_SECONDS
+            late = now - looked > LATE_SECONDS
+            suspended = late and using - used < LATE_SECONDS
             looked, used = now, using
-            if not asleep:
-                self._look(now, late)
+            if not suspended:
+                self._check(now, late)
 
-    def _look(self, now: float, late: bool) -> None:
+    def _check(self, now: float, late: bool) -> None:
         tick = self._ticked()
         if now - tick < BLOCKED_SECONDS or tick == self._warned_at:
             return
@@ -92,7 +91,7 @@ class LoopWatch:
         _warn(run, others, now - tick, _stack(frame), late)
 
     def _culprit(self) -> Execution | None:
-        """The attempt whose task the loop runs: its own task or, as far as Python tells, one that it created."""
+        """The execution whose task the loop runs, or a task that it created, from Python 3.12 on."""
         task = asyncio.current_task(self._loop)
         if task is None:
             return None
@@ -103,7 +102,7 @@ class LoopWatch:
 
 
 def _waits(frame: FrameType) -> bool:
-    """The loop waits for something to do: it was late, and nothing holds it up now."""
+    """The loop is idle: it was late, and nothing blocks it now."""
     return frame.f_code.co_name == "select" and frame.f_code.co_filename == selectors.__file__
 
 
@@ -125,13 +124,13 @@ def _named(run: Execution) -> str:
 
 
 def _several(runs: list[Execution]) -> str:
-    """Those whose task it may be."""
+    """Executions whose task it may be."""
     named = [_named(run) for run in runs if run.handler.is_async]
     return ", ".join(named[:JOBS_MAX]) + (", ..." if len(named) > JOBS_MAX else "") or "no async job"
 
 
 def _stack(frame: FrameType) -> str:
-    """From the handler down to what blocks: not what called the handler."""
+    """From the handler down to the blocking call, without the worker's own frames."""
     frames = traceback.extract_stack(frame)
     calls = [place for place, each in enumerate(frames) if each.filename == CALLER]
     shown = frames[calls[-1] + 1 :] if calls else frames

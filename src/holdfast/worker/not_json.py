@@ -1,4 +1,4 @@
-"""Where inside a value lies the part that cannot become JSON: `order.lines[1].price is a Decimal128`."""
+"""Finds which part of a value cannot be converted to JSON: `order.lines[1].price is a Decimal128`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH_MAX = 200  # characters shown
 
 
 def find_fault(value: Any, path: str, convert: Callable[[Any], Any]) -> str:
-    """What is wrong, and where. `convert` raises for a value that cannot become JSON, or that holds such a value."""
+    """Says what is wrong and where. `convert` raises for a value that cannot be converted, or that contains one."""
     above: list[Any] = []
     while len(above) < DEPTH_MAX:
         if any(value is each for each in above):

@@ -1,4 +1,4 @@
-"""Parts of a job, as its handler has them in hand: one after the other, or several at once."""
+"""The parts of a job, for its handler: each has its own status, progress and data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
 
 
 class PartStore(Protocol):
-    """The context: reports a part, and knows it from then on."""
+    """The part of a context that stores parts."""
 
     async def keep_part(self, part: Part, percent: float | None = None, step: str | None = None) -> None: ...
 
 
 class PartInHand:
-    """A part that a handler works on. `data` is what an earlier execution, or this one, has kept with it."""
+    """A part that a handler works on. `data` was stored with it by this or an earlier execution."""
 
     def __init__(
         self, context: PartStore, part: Part, place: int = 0, total: int = 1, *, units: int | None = None
@@ -36,33 +36,33 @@ class PartInHand:
 
     @property
     def finished(self) -> bool:
-        """Completed or skipped, by this execution or an earlier one: there is nothing to do."""
+        """Completed or skipped, by this execution or an earlier one."""
         return self.status in FINISHED
 
     async def progress(
         self, percent: float | None = None, *, total: int | None = None, done: int | None = None
     ) -> None:
-        """In percent, or in units that are done; in percent as well, where the total is known."""
+        """In percent, or in units done; the percentage follows from the units if the total is known."""
         self._units = total if total is not None else self._units
         if percent is None and done is not None and self._units:
             percent = min(100.0, 100 * done / self._units)
         await self._say(PartStatus.IN_PROGRESS, percent=percent, done=done)
 
     async def complete(self, data: Any = None) -> None:
-        """Done: the next execution will not do it again. `data` is kept with it."""
+        """Mark it as done: the next execution skips it. `data` is stored with it."""
         self.data = self.data if data is None else data
         await self._say(PartStatus.COMPLETED, percent=100, done=self._units)
 
     async def skip(self, reason: str | None = None) -> None:
-        """It does not apply to this job: as good as done."""
+        """Mark it as not applicable to this job; it counts as finished."""
         await self._say(PartStatus.SKIPPED, error=reason)
 
     async def fail(self, error: str | BaseException) -> None:
-        """The others may go on; what becomes of the job is for the handler to say."""
+        """Mark it as failed. The other parts and the job itself are not affected."""
         await self._say(PartStatus.FAILED, error=_text(error))
 
     async def reopen(self) -> None:
-        """It was finished, and is to be done again."""
+        """Start a finished part again."""
         self.data, self._reopen = None, True
         await self._say(PartStatus.IN_PROGRESS)
 
@@ -71,14 +71,13 @@ class PartInHand:
             await self._say(PartStatus.IN_PROGRESS, step=step)
 
     async def leave(self, error: BaseException | None, *, percent: float | None = None) -> None:
-        """What was left in progress is completed, or has failed with what was raised. One that was interrupted stays as
-        it is: its job goes on later, or never."""
+        """Complete a part that is still in progress, or fail it with the error; an interrupt changes nothing."""
         if self.status is not PartStatus.IN_PROGRESS or isinstance(error, asyncio.CancelledError | LeaseLost | Snooze):
             return
         if error is None:
             await self._say(PartStatus.COMPLETED, percent=100, done=self._units, overall=percent)
             return
-        with suppress(HoldfastError):  # what was raised matters more
+        with suppress(HoldfastError):  # the handler's error matters more
             await self.fail(error)
 
     async def _say(
@@ -110,7 +109,7 @@ def _text(error: str | BaseException) -> str:
 
 
 class SyncPartInHand:
-    """The same, for a handler in a thread."""
+    """The same for a sync handler."""
 
     def __init__(self, part: PartInHand, wait: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         self._part, self._wait = part, wait

@@ -1,4 +1,4 @@
-"""A handler's annotations, as the shape of its payload and its result. JSON in and JSON out, never pickle."""
+"""The signature of a handler: validates its payload and its result by its annotations, as JSON, never pickle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONTEXTS = (Context, SyncContext)
 
 
 class Signature:
-    """`payload` checks a call before it is stored; `arguments` and `result` check an execution of it."""
+    """`payload` validates a call before it is stored; `arguments` and `result` validate an execution."""
 
     def __init__(self, function: Callable[..., Any], job_type: str) -> None:
         self._type, self._what = job_type, f"payload of {job_type}"
@@ -48,21 +48,21 @@ class Signature:
 
     @property
     def schema(self) -> str | None:
-        """The JSON Schema of its payload, as text; None where its annotations cannot be said in one."""
+        """The JSON Schema of the payload, as text; None if the annotations cannot be expressed in one."""
         try:
             return _schema_of(self.shape, self._rest)
-        except Exception:  # a model of somebody else's, which may say no in any way
+        except Exception:  # a third-party model may raise anything
             return None
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The call as JSON, if the function could take it."""
+        """The arguments as JSON; raises if the function could not take them."""
         named = self._named(args, kwargs) if args else kwargs
         payload: dict[str, Any] = _plain(named, f"arguments of {self._type}", "invalid_payload")
         self._check(payload)
         return payload
 
     def _check(self, payload: dict[str, Any]) -> None:
-        """Could the function take it?"""
+        """Raises if the function could not take them."""
         if self.open:
             self.arguments(payload)
         else:
@@ -77,7 +77,7 @@ class Signature:
         return {**called, **rest}
 
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the function; what the payload leaves out is left to the function's own defaults."""
+        """Keyword arguments for the function; missing fields are left to its defaults."""
         shaped = _converted(payload, self.shape, self._what, "invalid_payload")
         arguments = {name: value for name in self.names if (value := getattr(shaped, name)) is not msgspec.UNSET}
         for name in payload.keys() - self.names if self.open else ():
@@ -85,7 +85,7 @@ class Signature:
         return arguments
 
     def result(self, value: Any) -> Any:
-        """What the function returned, as JSON, if it is what its annotation promises."""
+        """The return value as JSON; raises if it does not match the annotation."""
         if value is None and self._free:
             return None
         plain = _plain(value, f"result of {self._type}", "result_not_json", path="result")
@@ -94,14 +94,14 @@ class Signature:
         return plain
 
     def returned(self, plain: Any) -> Any:
-        """A stored result as the function's annotation has it: the model again, not its JSON."""
+        """A stored result converted back to the annotated type."""
         return plain if self._free else _converted(plain, self._returns, f"result of {self._type}", "invalid_result")
 
 
 def _hints(function: Callable[..., Any], job_type: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except Exception as error:  # a name that cannot be found, or whatever else an annotation may evaluate to
+    except Exception as error:  # an unknown name, or any other error of an annotation
         raise Invalid(
             f"job type {job_type}: cannot read the annotations of {function.__qualname__}: {error}",
             code="invalid_handler",
@@ -109,7 +109,7 @@ def _hints(function: Callable[..., Any], job_type: str) -> dict[str, Any]:
 
 
 def _without_none(annotation: Any) -> Any:
-    """`Context | None = None`, of a function that is also called directly, means `Context` to a worker."""
+    """`Context | None = None`, for a function that is also called directly, is `Context` for a worker."""
     kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
     return kinds[0] if _is_union(annotation) and len(kinds) == 1 else annotation
 
@@ -138,19 +138,19 @@ def _refuse_unnamed(parameters: list[inspect.Parameter], job_type: str) -> None:
 
 
 def _refuse_unannotated(parameters: list[inspect.Parameter], job_type: str) -> None:
-    """What stands for something else wherever Python is written is not meant as a part of the payload."""
+    """Rejects parameters that by convention are not payload, such as `self`."""
     for parameter in parameters:
         if parameter.name == "ctx" and parameter.annotation is parameter.empty:
             why = "parameter 'ctx' has no annotation; write `ctx: Context`, or in a plain function `ctx: SyncContext`"
         elif parameter.name in ("self", "cls") and parameter is parameters[0]:
-            why = f"it is a method, whose {parameter.name!r} no worker has; use a function, or a method of an object"
+            why = f"it is a method: a worker cannot pass {parameter.name!r}; use a function or a bound method"
         else:
             continue
         raise Invalid(f"job type {job_type}: {why}", code="invalid_handler")
 
 
 def _shape(named: list[inspect.Parameter], hints: dict[str, Any], job_type: str, *, closed: bool) -> type[Any]:
-    """A default is the function's own business: here it only means that the name may be missing."""
+    """Defaults are applied by the function: here they only make the field optional."""
     fields: list[Any] = [
         (p.name, hints.get(p.name, Any)) if p.default is p.empty else (p.name, hints.get(p.name, Any), msgspec.UNSET)
         for p in named
@@ -161,7 +161,7 @@ def _shape(named: list[inspect.Parameter], hints: dict[str, Any], job_type: str,
 
 
 def _promised(returns: Any, job_type: str) -> Any:
-    """What a result can be. `-> dict | Snooze`: what a handler says by returning it is no result."""
+    """The type of the result, without control values: `Snooze` in `-> dict | Snooze` is not a result."""
     if _is_union(returns):
         results = [kind for kind in typing.get_args(returns) if kind not in SAID]
         returns = functools.reduce(operator.or_, results) if results else Any
@@ -172,9 +172,9 @@ def _promised(returns: Any, job_type: str) -> Any:
 
 
 def _check_kind(kind: Any, job_type: str) -> None:
-    """An annotation that nothing can be checked against is an error where it was written."""
+    """Raises at definition if an annotation cannot be validated against."""
     try:
-        with contextlib.suppress(msgspec.ValidationError):  # {} lacks something, as it should
+        with contextlib.suppress(msgspec.ValidationError):  # {} lacks required fields, as expected
             msgspec.convert({}, kind, dec_hook=_from_json)
     except TypeError as error:
         raise Invalid(f"job type {job_type}: {error}", code="invalid_handler") from None
@@ -184,7 +184,7 @@ def _schema_of(shape: type[Any], rest: Any) -> str | None:
     defined: dict[str, Any] = {}
 
     def of_model(kind: type[Any]) -> dict[str, Any]:
-        """Of pydantic's; what it defines inside goes to our own definitions, under names of its own."""
+        """For pydantic models; their inner definitions are moved to ours under unique names."""
         name = f"{kind.__module__}.{kind.__qualname__}"
         schema: dict[str, Any] = kind.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
         defined.update({f"{name}.{inner}": body for inner, body in schema.pop("$defs", {}).items()})
@@ -202,7 +202,7 @@ def _schema_of(shape: type[Any], rest: Any) -> str | None:
 
 
 def _lenient(schema: Any) -> Any:
-    """Where msgspec takes more than it says: a decimal may also be a number."""
+    """Where msgspec accepts more than its schema says: a decimal may also be a number."""
     if isinstance(schema, list):
         return [_lenient(each) for each in schema]
     if not isinstance(schema, dict):
@@ -234,7 +234,7 @@ def _builtins(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """Models that are not msgspec's own: pydantic's."""
+    """Encodes pydantic models."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     raise NotImplementedError(kind_of(value))

@@ -1,4 +1,4 @@
-"""What a handler reaches of the database, where there is one: a worker that speaks to a server has none."""
+"""The database as a handler sees it, if its worker has one: a worker that claims from a server does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.worker.outcomes import Recorded
 
 
 class JobTx(Protocol):
-    """A transaction of a handler. It commits only if the job is still held then."""
+    """A transaction of a handler. It commits only if the lease is still held."""
 
     alone: bool
     lock_seconds: float | None
@@ -21,25 +21,25 @@ class JobTx(Protocol):
 
     @property
     def completed(self) -> Recorded | None:
-        """How this transaction ends the job, if it does."""
+        """The completion of the job in this transaction, if any."""
         ...
 
     async def all(self, query: Any, *, limit: int | None = None, **params: Any) -> list[Any]:
-        """The rows that a query answers with."""
+        """The rows of a query."""
         ...
 
     async def one(self, query: Any, **params: Any) -> Any:
-        """The first of them, or None."""
+        """The first row, or None."""
         ...
 
     async def run(self, query: Any, **params: Any) -> None:
-        """A write whose answer is not needed."""
+        """A write without a result."""
         ...
 
     async def flush(self) -> None: ...
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:
-        """What is done inside is undone when it raises, and the rest of the transaction goes on."""
+        """Rolls back to its beginning if the block raises; the transaction can go on."""
         ...
 
     async def call(self, hook: Coroutine[Any, Any, Any], seconds: float, blocked: Callable[[float], None]) -> Any: ...
@@ -49,23 +49,23 @@ class JobTx(Protocol):
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None: ...
 
     async def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A job that is created if the transaction is committed; this job is its parent. The answer is its handle."""
+        """Enqueue a child job when the transaction commits. Returns its handle."""
         ...
 
     async def wake(self, job_id: str) -> bool:
-        """Another job need not wait for its time any longer."""
+        """Make another job claimable before its time."""
         ...
 
     async def cancel(self, job_id: str, reason: str = "canceled") -> bool:
-        """Another job. True if it is canceled with this transaction, False if its worker is asked to stop it."""
+        """Cancel another job. True if it is canceled with this transaction, False if its worker is asked to stop it."""
         ...
 
     async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
-        """The waiting work of another job ends with this transaction; see `Context.withdraw`."""
+        """End another job that waits to run, with this transaction; see `Context.withdraw`."""
         ...
 
     async def complete(self, result: Any = None) -> None:
-        """This job ends with this transaction, and what the handler returns is not looked at any more."""
+        """Complete this job with this transaction; the handler's return value is ignored then."""
         ...
 
 
@@ -81,14 +81,14 @@ class Database(Protocol):
 
 def no_database(what: str) -> Invalid:
     return Invalid(
-        f"{what} needs the database, and this worker speaks to a server: let a guard or an effect of the job type do "
-        "it, which run in the server, or start the worker with the database's URL",
+        f"{what} needs the database, but this worker is connected to a server: use a guard or an effect of the job "
+        "type, which run in the server, or start the worker with the database's URL",
         code="no_database",
     )
 
 
 class SyncJobTx:
-    """The same, for a handler in a thread."""
+    """The same for a sync handler."""
 
     def __init__(self, tx: JobTx, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._tx, self._wait = tx, wait

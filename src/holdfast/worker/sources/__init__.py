@@ -1,1 +1,1 @@
-"""Where a worker's jobs come from: the database itself, or a server over HTTP."""
+"""The sources of a worker: the database itself, or a server over HTTP."""

@@ -1,4 +1,4 @@
-"""A worker's source that is the engine itself: no server between the worker and the database."""
+"""A worker's source that uses the engine directly, without a server between it and the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICIES_MAX = 10_000
 
 
 class PresenceProtocol(Protocol):
-    """This process among the workers: its name at the moment, all its names, and what it hears."""
+    """The presence of this process: its current instance name, all its names, and the hints that it receives."""
 
     @property
     def instance(self) -> str: ...
@@ -41,33 +41,33 @@ class PresenceProtocol(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether a hint means work, and not just that something happened."""
+        """Whether a hint means that there is work, not only that something changed."""
         ...
 
     async def wait(self, seconds: float) -> bool:
-        """True as soon as somebody says that there may be work; False when the time is up."""
+        """True as soon as a hint arrives; False after `seconds`."""
         ...
 
 
 class Hints(Protocol):
-    """What carries hints to this worker, and must know what it does with them."""
+    """Delivers the hints of a broker to this worker, and learns what it does with them."""
 
     @property
     def floor_seconds(self) -> float:
-        """How often to look without one."""
+        """The longest poll interval without a hint."""
         ...
 
     def waiting(self) -> AbstractContextManager[None]: ...
 
     def looking(self, wanted: int) -> AbstractContextManager[list[str]]:
-        """While it claims or looks; the jobs that this brings go into the list."""
+        """While it claims or polls; the claimed job ids go into the list."""
         ...
 
     def given_up(self, jobs: list[str]) -> None: ...
 
 
 class NoBroker:
-    """Hints come by the database alone, which wants to know nothing."""
+    """Hints come from the database alone."""
 
     def __init__(self, floor_seconds: float) -> None:
         self.floor_seconds = floor_seconds
@@ -81,7 +81,7 @@ class NoBroker:
     def given_up(self, jobs: list[str]) -> None: ...
 
     async def run(self) -> None:
-        """There is nothing to do."""
+        """Nothing to listen to."""
 
 
 class DatabaseSource:
@@ -118,19 +118,19 @@ class DatabaseSource:
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
 
     async def _policy(self, number: int) -> Policy:
-        if len(self._policies) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
+        if len(self._policies) >= POLICIES_MAX:  # jobs with their own policies are unbounded
             self._policies.clear()
         found = self._policies[number] = await self.engine.reads.policy(number)
         return found
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
-        """A hint says when to look; a look now and then, seldom while nothing happens, makes up for lost hints."""
+        """Polls after a hint, and now and then without one, since hints can be lost."""
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
             with self._hints.waiting():
                 hint = await self._presence.wait(min(left, self._pause))
             if hint:
-                self._poll = POLL_FIRST_SECONDS  # it may be about a job that is not due yet: look again soon
+                self._poll = POLL_FIRST_SECONDS  # it may be for a job that is not due yet: poll again soon
                 if self._presence.exact:
                     return True
             elif left < self._pause:

@@ -1,4 +1,4 @@
-"""A worker's source that is a server over HTTP: the same runtime, far from the database."""
+"""A worker's source that uses a server over HTTP, for workers that cannot reach the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.client import codec as words
+from holdfast.client import codec
 from holdfast.client.client import Client
 from holdfast.client.problems import refused, unreadable
 from holdfast.clock import Clock
@@ -34,12 +34,12 @@ from holdfast.model.reports import (
     Withdrawn,
 )
 
-CLAIM_MAX = 100  # in one request; a worker that wants more asks again
+CLAIM_MAX = 100  # in one request
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
 WAIT_SECONDS_MAX = 30.0
-EARLY_SECONDS = 0.5  # after an answer that came sooner than asked for, and with nothing
+EARLY_SECONDS = 0.5  # to wait after an empty response that came early
 CLOSE_SECONDS = 3.0
-FLEET = Fleet(live=2)  # a server does not say how many there are: there may be others
+FLEET = Fleet(live=2)  # a server does not tell: there may be others
 PARTS_MAX = 10_000  # more jobs than a worker can hold
 POLICIES_MAX = 10_000
 
@@ -47,19 +47,19 @@ Claims = list[tuple[Lease, Policy]]
 
 
 class HttpSource:
-    """A claim has an id, and one whose answer was lost is asked for again under the same id.
+    """A claim has a request id: one whose response was lost is repeated under the same id.
 
-    The server has no question that waits without claiming. So `wait` claims, and the next `claim` brings what it got.
+    The server has no request that waits without claiming. So `wait` claims, and the next `claim` returns those jobs.
     """
 
     def __init__(self, client: Client, clock: Clock, ids: Ids, *, instance: str | None = None) -> None:
         self._client, self._clock, self._ids = client, clock, ids
         self.instance = instance or ids.token()
         self._wanted = 1
-        self._plenty = False  # the last claim got all it asked for
-        self._brought: list[wire.ClaimedJob] = []
-        self._unheard: dict[str, Callable[..., Any]] = {}  # claims that are under way, or whose answers were lost
-        self._giving_back: asyncio.Task[None] | None = None
+        self._plenty = False  # the last claim got as many as it wanted
+        self._claimed: list[wire.ClaimedJob] = []
+        self._pending: dict[str, Callable[..., Any]] = {}  # claims under way, or whose response was lost
+        self._releasing: asyncio.Task[None] | None = None
         self._parts: dict[str, list[Part]] = {}
         self._policies: dict[tuple[Any, ...], Policy] = {}
 
@@ -67,15 +67,15 @@ class HttpSource:
 
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
         self._wanted = min(limit, CLAIM_MAX)
-        for request in list(self._unheard):
-            self._brought += await self._repeat(request)
-        if not self._brought:
+        for request in list(self._pending):
+            self._claimed += await self._repeat(request)
+        if not self._claimed:
             await self._fetch(limit, queues, types)
-        brought, self._brought = self._brought, []
-        return [self._taken(job) for job in brought]
+        claimed, self._claimed = self._claimed, []
+        return [self._accept(job) for job in claimed]
 
     async def _fetch(self, limit: int, queues: list[str] | None, types: list[str] | None) -> None:
-        """One request at first; where there is plenty, all at once."""
+        """One request at first; several at once while there are enough jobs."""
         sizes = [min(CLAIM_MAX, limit - start) for start in range(0, limit, CLAIM_MAX)]
         first = len(sizes) if self._plenty else 1
         for portion in filter(None, (sizes[:first], sizes[first:])):
@@ -83,9 +83,9 @@ class HttpSource:
             answers = await asyncio.gather(*asking, return_exceptions=True)
             failures = [answer for answer in answers if isinstance(answer, BaseException)]
             got = [job for answer in answers if not isinstance(answer, BaseException) for job in answer]
-            self._brought += got
+            self._claimed += got
             self._plenty = len(got) == sum(portion)
-            if failures and not self._brought:
+            if failures and not self._claimed:
                 raise failures[0]
             if not self._plenty:
                 return
@@ -94,7 +94,7 @@ class HttpSource:
         self, limit: int, queues: list[str] | None, types: list[str] | None, wait: float = 0
     ) -> list[wire.ClaimedJob]:
         request = self._ids.token()
-        self._unheard[request] = partial(
+        self._pending[request] = partial(
             self._client.claim,
             queues=queues,
             job_types=types,
@@ -105,50 +105,50 @@ class HttpSource:
         return await self._repeat(request, wait_seconds=wait)
 
     async def _repeat(self, request: str, **otherwise: Any) -> list[wire.ClaimedJob]:
-        with _in_our_words():
-            jobs: list[wire.ClaimedJob] = await self._unheard[request](**otherwise)
-        del self._unheard[request]
+        with _translated():
+            jobs: list[wire.ClaimedJob] = await self._pending[request](**otherwise)
+        del self._pending[request]
         return jobs
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
         seconds, begun = min(seconds, WAIT_SECONDS_MAX), self._clock.monotonic()
         try:
-            self._brought += await self._ask(self._wanted, queues, types, seconds)
-        except asyncio.CancelledError:  # the worker stops; what was claimed at this moment others should have
-            self._giving_back = asyncio.create_task(self._give_back())
+            self._claimed += await self._ask(self._wanted, queues, types, seconds)
+        except asyncio.CancelledError:  # the worker shuts down: release what was just claimed
+            self._releasing = asyncio.create_task(self._release_claimed())
             raise
         left = seconds - (self._clock.monotonic() - begun)
-        if not self._brought and left > 0:
+        if not self._claimed and left > 0:
             await self._clock.sleep(min(left, EARLY_SECONDS))
-        return bool(self._brought)
+        return bool(self._claimed)
 
-    def _taken(self, job: wire.ClaimedJob) -> tuple[Lease, Policy]:
+    def _accept(self, job: wire.ClaimedJob) -> tuple[Lease, Policy]:
         if job.parts:
-            self._parts[job.job_id] = [words.part_of(part) for part in job.parts]
+            self._parts[job.job_id] = [codec.part_of(part) for part in job.parts]
             while len(self._parts) > PARTS_MAX:
                 del self._parts[next(iter(self._parts))]
-        return words.lease_of(job), self._policy(job)
+        return codec.lease_of(job), self._policy(job)
 
     def _policy(self, job: wire.ClaimedJob) -> Policy:
         clocks = (job.max_lost, *msgspec.structs.astuple(job.clocks))
         if clocks not in self._policies:
-            if len(self._policies) >= POLICIES_MAX:  # jobs that bring policies of their own could go on for ever
+            if len(self._policies) >= POLICIES_MAX:  # jobs with their own policies are unbounded
                 self._policies.clear()
-            self._policies[clocks] = words.policy_of(job)
+            self._policies[clocks] = codec.policy_of(job)
         return self._policies[clocks]
 
     async def recover_claims(self, known: set[str]) -> Claims:
-        """Nothing that the next claim does not bring: it asks again for what was lost."""
+        """Nothing to do: the next claim repeats the request whose response was lost."""
         return []
 
     async def parts(self, job_id: str) -> list[Part]:
-        """As they were when it was claimed; what came since, its own execution knows."""
+        """As they were at the claim; the execution knows its own changes since."""
         return self._parts.get(job_id, [])
 
     # -- heartbeats -------------------------------------------------------------------------------------------
 
     async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
-        with _in_our_words():
+        with _translated():
             answer = await self._client.heartbeat(
                 leases,
                 status=liveness.value,
@@ -165,7 +165,7 @@ class HttpSource:
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
         answers = await self._report("progress", reports)
-        return [refused(answer) if answer.code else words.advanced_of(answer) for answer in answers]
+        return [refused(answer) if answer.code else codec.advanced_of(answer) for answer in answers]
 
     async def complete(self, items: list[Complete]) -> Sequence[Settled | HoldfastError]:
         return await self._settle("complete", items)
@@ -182,7 +182,7 @@ class HttpSource:
     async def _settle(self, verb: str, items: Sequence[msgspec.Struct]) -> Sequence[Settled | HoldfastError]:
         answers = await self._report(verb, items)
         settled: list[Settled | HoldfastError] = [
-            refused(answer) if answer.code else words.settled_of(answer) for answer in answers
+            refused(answer) if answer.code else codec.settled_of(answer) for answer in answers
         ]
         for report, answer in zip(answers, settled, strict=True):
             if isinstance(answer, Settled | LeaseLost):
@@ -191,8 +191,8 @@ class HttpSource:
 
     async def _report(self, verb: str, reports: Sequence[msgspec.Struct]) -> list[wire.ReportResult]:
         answers: list[wire.ReportResult] = []
-        for portion in words.packed(reports, most=REPORTS_MAX, most_bytes=REPORTS_BYTES_MAX):
-            with _in_our_words():
+        for portion in codec.packed(reports, most=REPORTS_MAX, most_bytes=REPORTS_BYTES_MAX):
+            with _translated():
                 answer = await self._client.report(wire.ReportsBody(**{verb: portion}))
             told: list[wire.ReportResult] = getattr(answer, verb)
             if len(told) != len(portion):
@@ -201,39 +201,37 @@ class HttpSource:
         return answers
 
     async def withdraw(self, asked: Withdrawal) -> Withdrawn:
-        with _in_our_words():
+        with _translated():
             answer = await self._client.withdraw(
                 asked.id, asked.token, asked.target, reason=asked.reason, message=asked.message
             )
-        return words.withdrawn_of(answer)
+        return codec.withdrawn_of(answer)
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- closing ----------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                if self._giving_back is not None:
-                    await self._giving_back
-                await self._give_back()
+                if self._releasing is not None:
+                    await self._releasing
+                await self._release_claimed()
         await self._client.close()
 
-    async def _give_back(self) -> None:
-        """What was claimed and never reached the worker."""
-        for request in list(self._unheard):
-            self._brought += await self._repeat(request, limit=1)  # the server may never have heard of it
-        brought, self._brought = self._brought, []
-        if brought:
-            await self.release([Release(job.job_id, job.lease_token) for job in brought])
+    async def _release_claimed(self) -> None:
+        """Release what was claimed and not handed to the worker."""
+        for request in list(self._pending):
+            self._claimed += await self._repeat(request, limit=1)  # the server may never have received it
+        claimed, self._claimed = self._claimed, []
+        if claimed:
+            await self.release([Release(job.job_id, job.lease_token) for job in claimed])
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
-    """A server that wants us to slow down is one that cannot be reached for a while; a key it refuses is the end."""
+def _translated() -> Iterator[None]:
+    """A rate limit is treated like an outage; a rejected key ends the worker."""
     try:
         yield
     except TooMany as error:
         raise StoreUnavailable(error.message, code=error.code) from None
     except (Unauthorized, Forbidden) as error:
-        raise Unauthorized(
-            f"the server does not take this worker's key: {error.message}", code="worker_not_found"
-        ) from None
+        raise Unauthorized(f"the server rejected this worker's key: {error.message}", code="worker_not_found") from None
