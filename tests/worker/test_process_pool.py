@@ -192,7 +192,7 @@ async def test_parts_steps_and_checkpoints_go_through_the_line(pool: Pool, job_t
     result = result_of(await pool.run(job_type, line=line))
 
     assert result == {"did": ["low", "high"], "token": "made here", "checkpoint": {"reached": 2}}
-    finished = [part for report in line.reports for part in report.parts if part.status is PartStatus.COMPLETED]
+    finished = [part for report in line.reports for part in report.parts if part.status == PartStatus.COMPLETED]
     assert [part.name for part in finished] == ["low", "high", "token"]
     assert line.reports[-1].checkpoint == {"reached": 2}
 
