@@ -10,7 +10,7 @@ from holdfast.engine import Engine, Limits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
-from holdfast.maintenance.crash_detector import LOOK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, CrashDetector
+from holdfast.maintenance.crash_detector import CHECK_SECONDS, SETTLE_SECONDS, WINDOW_SECONDS, CrashDetector
 from holdfast.maintenance.rotation import Rotation
 from holdfast.model import NewJob
 from holdfast.model.reports import Fleet
@@ -252,11 +252,11 @@ async def test_of_many_one_looks_at_a_time_and_whoever_is_left_looks_as_often_as
     """K10."""
     await until(among_fifty.have_passed(200))
     _, first, second, *_ = among_fifty.looks
-    assert second - first == pytest.approx(50 * LOOK_SECONDS, abs=1)
+    assert second - first == pytest.approx(50 * CHECK_SECONDS, abs=1)
     among_fifty.rotation.update(Fleet(1, 0))
     left, before = among_fifty.clock.at, len(among_fifty.looks)
     await until(among_fifty.have_passed(left + 10))
-    assert among_fifty.looks[before] - left <= 1.25 * LOOK_SECONDS
+    assert among_fifty.looks[before] - left <= 1.25 * CHECK_SECONDS
     assert len(among_fifty.looks) - before >= 5
 
 
@@ -279,7 +279,7 @@ async def test_where_nobody_holds_a_job_nobody_looks_until_that_changes(among_fi
     among_fifty.rotation.update(Fleet(50, 20, busy=True))
     heard = among_fifty.clock.at
     await until(among_fifty.have_passed(heard + 10))
-    assert among_fifty.looks[before] - heard <= LOOK_SECONDS
+    assert among_fifty.looks[before] - heard <= CHECK_SECONDS
 
 
 async def test_a_few_look_on_though_nobody_holds_a_job(among_fifty: Watching) -> None:
