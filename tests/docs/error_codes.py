@@ -32,6 +32,7 @@ def codes_in(modules: Iterable[str]) -> set[str]:
     return plain | {code for function in functions for code in function.codes(makers)}
 
 
+_REPORTS = {"Fail", "Rejection"}
 _DEF = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -89,9 +90,13 @@ class _Function:
                 yield form.format(text.replace(" ", "_"))
 
     def _uses(self, makers: dict[str, set[_Make]]) -> Iterator[tuple[ast.expr, str]]:
-        """Words that become codes in here, and the form they take."""
+        """Words that become codes in here, and the form they take. The code of a report is the handler's own."""
+        calls = [node for node in ast.walk(self.node) if isinstance(node, ast.Call)]
+        reported = {keyword for call in calls if _last_name(call.func) in _REPORTS for keyword in call.keywords}
         for node in ast.walk(self.node):
             match node:
+                case ast.keyword() if node in reported:
+                    pass
                 case ast.keyword(arg="code", value=ast.JoinedStr(values=parts)):
                     [made] = [part for part in parts if isinstance(part, ast.FormattedValue)]
                     form = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
@@ -113,7 +118,18 @@ class _Function:
                 return []
             case ast.Name(id=name) if looped := list(self._looped_over(name)):
                 return looped
+            case ast.Name(id=name) if listed := list(self._from_a_table(name)):
+                return listed
         raise AssertionError(f"{self.name}: cannot tell what the code made of {ast.unparse(word)} can be")
+
+    def _from_a_table(self, name: str) -> Iterator[str]:
+        """`what, size = TABLE[key]`, where TABLE is a dictionary of the module: that place of its values."""
+        for node in ast.walk(self.node):
+            match node:
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Subscript(value=ast.Name(id=table))):
+                    for place, target in enumerate(targets):
+                        if isinstance(target, ast.Name) and target.id == name:
+                            yield from _column(self.module, table, place)
 
     def _looped_over(self, name: str) -> Iterator[str]:
         for loop in ast.walk(self.node):
@@ -129,6 +145,16 @@ def _functions(module: ast.Module) -> Iterator[_Function]:
     for node in ast.walk(module):
         if isinstance(node, _DEF):
             yield _Function.of(node, owners.get(node, ""), module)
+
+
+def _column(module: ast.Module, table: str, place: int) -> Iterator[str]:
+    for node in module.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(values=values)) if name == table:
+                for row in values:
+                    match row:
+                        case ast.Tuple(elts=cells) if isinstance(cell := cells[place], ast.Constant):
+                            yield str(cell.value)
 
 
 def _handed(arguments: list[ast.expr], makes: Iterable[_Make]) -> Iterator[tuple[ast.expr, str]]:
