@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,14 +18,6 @@ from holdfast.model.reports import Advanced, Settled, Withdrawn
 
 ANY_BYTES = 2**20  # the server has limits of its own
 MESSAGE_MAX = 100_000
-
-_VALUES = {  # of reports and parts: what an error calls each, and its limit
-    "result": ("result", RESULT_BYTES_MAX),
-    "context": ("error", ANY_BYTES),
-    "counters": ("counters", ANY_BYTES),
-    "checkpoint": ("checkpoint", ANY_BYTES),
-    "data": ("part", ANY_BYTES),
-}
 
 _Report = TypeVar("_Report", bound=msgspec.Struct)
 
@@ -74,26 +66,39 @@ def part_of(view: wire.PartView) -> Part:
     return Part(**{**msgspec.structs.asdict(view), "status": PartStatus(view.status)})
 
 
-@cache
-def _checked(kind: type[msgspec.Struct]) -> list[str]:
-    return [name for name in kind.__struct_fields__ if name in _VALUES or name in ("message", "error", "parts")]
-
-
 def sendable(report: _Report) -> _Report:
     """As a server takes it: values are encoded once, and those that JSON cannot express are refused here. Text is made
     valid and cut, because what broke a job must not break its report too."""
     changes: dict[str, Any] = {}
     for name in _checked(type(report)):
-        if (value := getattr(report, name)) is None:
-            continue
-        if name in _VALUES:
-            what, max_bytes = _VALUES[name]
-            changes[name] = msgspec.Raw(encode(value, what, max_bytes=max_bytes).encode())
-        elif name == "parts":
-            changes[name] = [sendable(part) for part in value]
-        else:
-            changes[name] = value[:MESSAGE_MAX].encode("utf-8", "replace").decode()
+        if (value := getattr(report, name)) is not None:
+            changes[name] = _CHECKS[name](value)
     return msgspec.structs.replace(report, **changes) if changes else report
+
+
+@cache
+def _checked(kind: type[msgspec.Struct]) -> list[str]:
+    return [name for name in kind.__struct_fields__ if name in _CHECKS]
+
+
+def _json(value: Any, what: str, max_bytes: int = ANY_BYTES) -> msgspec.Raw:
+    return msgspec.Raw(encode(value, what, max_bytes=max_bytes).encode())
+
+
+def _text(value: str) -> str:
+    return value[:MESSAGE_MAX].encode("utf-8", "replace").decode()
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "result": lambda value: _json(value, "result", RESULT_BYTES_MAX),
+    "context": lambda value: _json(value, "error"),
+    "counters": lambda value: _json(value, "counters"),
+    "checkpoint": lambda value: _json(value, "checkpoint"),
+    "data": lambda value: _json(value, "part"),
+    "message": _text,
+    "error": _text,
+    "parts": lambda parts: [sendable(part) for part in parts],
+}
 
 
 def settled_of(report: wire.ReportResult) -> Settled:
