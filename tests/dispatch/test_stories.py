@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import sys
+import time
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
@@ -355,10 +356,11 @@ async def test_a_redis_that_can_be_read_and_is_full_is_tried_seldom(
     async with hand(by_redis) as worker:
         await idle(worker)
         redis_server.say("CONFIG", "SET", "maxmemory", "1")
+        began = time.monotonic()
         for _ in range(200):
             worker.dispatch.sender([Hint("nobody", "b")])
             await asyncio.sleep(0.02)
-        assert worker.dispatch.breaker.openings < 12
+        assert worker.dispatch.breaker.openings < 3 * (time.monotonic() - began)
         assert "maxmemory" in caplog.text
 
 
@@ -370,8 +372,9 @@ async def test_a_redis_that_greets_us_and_refuses_to_be_read_is_tried_seldom(
     settings = but(by_redis, redis_url=by_redis.redis_url.replace("redis://", "redis://holdfast:any@"))
     try:
         async with creating(settings) as creator, hand(settings) as worker:
+            began = time.monotonic()
             await asyncio.sleep(4)
-            assert worker.dispatch.breaker.openings < 12
+            assert worker.dispatch.breaker.openings < 3 * (time.monotonic() - began)
             await all_done(creator.engine, await jobs(creator.engine, 5), worker)
     finally:
         redis_server.say("ACL", "DELUSER", "holdfast")

@@ -90,7 +90,7 @@ async def too_much(_tx: Tx) -> Any:
 async def test_a_field_that_fails_harms_nothing_but_itself(
     engine: Engine, broken: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 2.0)
 
     async def works(tx: Tx) -> Any:
         return [row["one"] for row in await tx.all(Query("one", "SELECT 1 AS one"))]
@@ -106,7 +106,7 @@ async def test_a_field_that_fails_harms_nothing_but_itself(
 
 
 async def test_what_a_check_finds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 2.0)
 
     async def found(function: Any) -> tuple[str, ...]:
         return tuple(await engine.reads.check_extension(Probe("notes", "x", function)))
