@@ -105,7 +105,7 @@ def settled_of(report: wire.ReportResult) -> Settled:
     return Settled(report.job_id, _STATE.get(report.status or "", State.QUEUED))
 
 
-def withdrawn_of(answer: wire.WithdrawnAnswer) -> Withdrawn:
+def withdrawn_of(answer: wire.WithdrawnResponse) -> Withdrawn:
     return Withdrawn(answer.job_id, _STATE.get(answer.status, State.QUEUED), answer.asked)
 
 

@@ -30,7 +30,7 @@ class WorkerApi(HttpConnection):
         """Up to `limit` jobs, as soon as there are any. The same `request_id` brings the same jobs."""
         body = wire.ClaimBody(queues, job_types, limit, wait_seconds, request_id or self._ids.token(), instance_id)
         answer = await self._ask("POST", "/api/worker/claim", body, timeout=self._timeout + wait_seconds)
-        return [] if answer.status_code == NOTHING else self._read(answer, wire.ClaimAnswer).jobs
+        return [] if answer.status_code == NOTHING else self._read(answer, wire.ClaimResponse).jobs
 
     async def heartbeat(
         self,
@@ -39,42 +39,42 @@ class WorkerApi(HttpConnection):
         status: str = "active",
         instance_id: str | None = None,
         slots: int | None = None,
-    ) -> wire.HeartbeatAnswer:
+    ) -> wire.HeartbeatResponse:
         body = wire.HeartbeatBody(status, instance_id, slots, leases)
-        return await self._post("/api/worker/heartbeat", body, wire.HeartbeatAnswer)
+        return await self._post("/api/worker/heartbeat", body, wire.HeartbeatResponse)
 
-    async def progress(self, job_id: str, lease_token: str, **about: Any) -> wire.ProgressAnswer:
+    async def progress(self, job_id: str, lease_token: str, **about: Any) -> wire.ProgressResponse:
         """`step`, `percent`, `counters`, `eta_seconds`, `parts`, `checkpoint`."""
         body = Progress(id=job_id, token=lease_token, **about)
-        return await self._post("/api/worker/progress", body, wire.ProgressAnswer)
+        return await self._post("/api/worker/progress", body, wire.ProgressResponse)
 
-    async def complete(self, job_id: str, lease_token: str, result: Any = None) -> wire.SettledAnswer:
+    async def complete(self, job_id: str, lease_token: str, result: Any = None) -> wire.SettledResponse:
         body = Complete(job_id, lease_token, result)
-        return await self._post("/api/worker/complete", body, wire.SettledAnswer)
+        return await self._post("/api/worker/complete", body, wire.SettledResponse)
 
     async def fail(
         self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
-    ) -> wire.SettledAnswer:
+    ) -> wire.SettledResponse:
         """`context`, `retry_after_seconds`, `permanent`."""
         body = Fail(id=job_id, token=lease_token, code=error_code, message=message, **about)
-        return await self._post("/api/worker/fail", body, wire.SettledAnswer)
+        return await self._post("/api/worker/fail", body, wire.SettledResponse)
 
-    async def release(self, job_id: str, lease_token: str, delay_seconds: float = 0) -> wire.SettledAnswer:
+    async def release(self, job_id: str, lease_token: str, delay_seconds: float = 0) -> wire.SettledResponse:
         body = Release(job_id, lease_token, delay_seconds)
-        return await self._post("/api/worker/release", body, wire.SettledAnswer)
+        return await self._post("/api/worker/release", body, wire.SettledResponse)
 
     async def reject(
         self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
-    ) -> wire.SettledAnswer:
+    ) -> wire.SettledResponse:
         """`context`."""
         body = Rejection(id=job_id, token=lease_token, code=error_code, message=message, **about)
-        return await self._post("/api/worker/reject", body, wire.SettledAnswer)
+        return await self._post("/api/worker/reject", body, wire.SettledResponse)
 
-    async def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnAnswer:
+    async def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnResponse:
         """End the waiting work of another job, for the one that is held. `reason`, `message`."""
         body = Withdrawal(id=job_id, token=lease_token, target=target_id, **about)
-        return await self._post("/api/worker/withdraw", body, wire.WithdrawnAnswer)
+        return await self._post("/api/worker/withdraw", body, wire.WithdrawnResponse)
 
-    async def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:
+    async def report(self, body: wire.ReportsBody) -> wire.ReportsResponse:
         """Many words at once; the answers stand in the order of the words."""
-        return await self._post("/api/worker/report", body, wire.ReportsAnswer)
+        return await self._post("/api/worker/report", body, wire.ReportsResponse)

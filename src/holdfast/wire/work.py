@@ -31,7 +31,7 @@ class HeartbeatBody(Body):
     leases: list[HeldLease] = []
 
 
-class HeartbeatAnswer(ResponseBody):
+class HeartbeatResponse(ResponseBody):
     lost: list[str]
     cancel: list[str]
     drain: bool
@@ -96,17 +96,17 @@ class ClaimedJob(ResponseBody):
     trace: dict[str, str] | None = None
 
 
-class ClaimAnswer(ResponseBody):
+class ClaimResponse(ResponseBody):
     jobs: list[ClaimedJob]
 
 
-class ProgressAnswer(ResponseBody):
+class ProgressResponse(ResponseBody):
     job_id: str
     lease_expires_at: Time
     cancel: bool
 
 
-class WithdrawnAnswer(ResponseBody):
+class WithdrawnResponse(ResponseBody):
     """The other job: its `status` as clients see it, `state` in its lifecycle's own word."""
 
     job_id: str
@@ -115,7 +115,7 @@ class WithdrawnAnswer(ResponseBody):
     asked: bool
 
 
-class SettledAnswer(ResponseBody):
+class SettledResponse(ResponseBody):
     """Where a job went: `status` as clients see it, `state` in its lifecycle's own word."""
 
     job_id: str
@@ -146,7 +146,7 @@ class ReportResult(ResponseBody):
     reassigned: bool = False
 
 
-class ReportsAnswer(ResponseBody):
+class ReportsResponse(ResponseBody):
     progress: list[ReportResult]
     complete: list[ReportResult]
     fail: list[ReportResult]

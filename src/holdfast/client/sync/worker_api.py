@@ -32,7 +32,7 @@ class SyncWorkerApi(SyncHttpConnection):
         """Up to `limit` jobs, as soon as there are any. The same `request_id` brings the same jobs."""
         body = wire.ClaimBody(queues, job_types, limit, wait_seconds, request_id or self._ids.token(), instance_id)
         answer = self._ask("POST", "/api/worker/claim", body, timeout=self._timeout + wait_seconds)
-        return [] if answer.status_code == NOTHING else self._read(answer, wire.ClaimAnswer).jobs
+        return [] if answer.status_code == NOTHING else self._read(answer, wire.ClaimResponse).jobs
 
     def heartbeat(
         self,
@@ -41,42 +41,42 @@ class SyncWorkerApi(SyncHttpConnection):
         status: str = "active",
         instance_id: str | None = None,
         slots: int | None = None,
-    ) -> wire.HeartbeatAnswer:
+    ) -> wire.HeartbeatResponse:
         body = wire.HeartbeatBody(status, instance_id, slots, leases)
-        return self._post("/api/worker/heartbeat", body, wire.HeartbeatAnswer)
+        return self._post("/api/worker/heartbeat", body, wire.HeartbeatResponse)
 
-    def progress(self, job_id: str, lease_token: str, **about: Any) -> wire.ProgressAnswer:
+    def progress(self, job_id: str, lease_token: str, **about: Any) -> wire.ProgressResponse:
         """`step`, `percent`, `counters`, `eta_seconds`, `parts`, `checkpoint`."""
         body = Progress(id=job_id, token=lease_token, **about)
-        return self._post("/api/worker/progress", body, wire.ProgressAnswer)
+        return self._post("/api/worker/progress", body, wire.ProgressResponse)
 
-    def complete(self, job_id: str, lease_token: str, result: Any = None) -> wire.SettledAnswer:
+    def complete(self, job_id: str, lease_token: str, result: Any = None) -> wire.SettledResponse:
         body = Complete(job_id, lease_token, result)
-        return self._post("/api/worker/complete", body, wire.SettledAnswer)
+        return self._post("/api/worker/complete", body, wire.SettledResponse)
 
     def fail(
         self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
-    ) -> wire.SettledAnswer:
+    ) -> wire.SettledResponse:
         """`context`, `retry_after_seconds`, `permanent`."""
         body = Fail(id=job_id, token=lease_token, code=error_code, message=message, **about)
-        return self._post("/api/worker/fail", body, wire.SettledAnswer)
+        return self._post("/api/worker/fail", body, wire.SettledResponse)
 
-    def release(self, job_id: str, lease_token: str, delay_seconds: float = 0) -> wire.SettledAnswer:
+    def release(self, job_id: str, lease_token: str, delay_seconds: float = 0) -> wire.SettledResponse:
         body = Release(job_id, lease_token, delay_seconds)
-        return self._post("/api/worker/release", body, wire.SettledAnswer)
+        return self._post("/api/worker/release", body, wire.SettledResponse)
 
     def reject(
         self, job_id: str, lease_token: str, error_code: str, message: str = "", **about: Any
-    ) -> wire.SettledAnswer:
+    ) -> wire.SettledResponse:
         """`context`."""
         body = Rejection(id=job_id, token=lease_token, code=error_code, message=message, **about)
-        return self._post("/api/worker/reject", body, wire.SettledAnswer)
+        return self._post("/api/worker/reject", body, wire.SettledResponse)
 
-    def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnAnswer:
+    def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnResponse:
         """End the waiting work of another job, for the one that is held. `reason`, `message`."""
         body = Withdrawal(id=job_id, token=lease_token, target=target_id, **about)
-        return self._post("/api/worker/withdraw", body, wire.WithdrawnAnswer)
+        return self._post("/api/worker/withdraw", body, wire.WithdrawnResponse)
 
-    def report(self, body: wire.ReportsBody) -> wire.ReportsAnswer:
+    def report(self, body: wire.ReportsBody) -> wire.ReportsResponse:
         """Many words at once; the answers stand in the order of the words."""
-        return self._post("/api/worker/report", body, wire.ReportsAnswer)
+        return self._post("/api/worker/report", body, wire.ReportsResponse)

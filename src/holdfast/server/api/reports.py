@@ -66,15 +66,15 @@ async def settled(
     ]
 
 
-async def settled_responses(policies: PolicyCache, answers: Sequence[Settled]) -> list[wire.SettledAnswer]:
+async def settled_responses(policies: PolicyCache, answers: Sequence[Settled]) -> list[wire.SettledResponse]:
     known = await policies.of_jobs({answer.id for answer in answers})
     return [
-        wire.SettledAnswer(answer.id, STATUS[answer.state], known[answer.id].machine.words[answer.state])
+        wire.SettledResponse(answer.id, STATUS[answer.state], known[answer.id].machine.words[answer.state])
         for answer in answers
     ]
 
 
-def lost_in(answer: wire.ReportsAnswer) -> int:
+def lost_in(answer: wire.ReportsResponse) -> int:
     """How many reports were rejected because the lease was lost."""
     lists: list[list[wire.ReportResult]] = [getattr(answer, verb) for verb in answer.__struct_fields__]
     return sum(report.code == LeaseLost.code for said in lists for report in said)

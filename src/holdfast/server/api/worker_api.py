@@ -47,7 +47,7 @@ async def heartbeat(server: ServerState, request: HttpRequest) -> Reply:
     beat = await server.engine.heartbeat(
         _worker(request), body.leases, liveness=_liveness(body.status), slots=body.slots
     )
-    answer = wire.HeartbeatAnswer(
+    answer = wire.HeartbeatResponse(
         lost=beat.lost,
         cancel=beat.cancel,
         drain=not beat.enabled,
@@ -81,7 +81,7 @@ async def claim(server: ServerState, request: HttpRequest) -> Reply:
     if request.disconnected.is_set():
         await _give_back(server, waiting.worker, leases, body)
         return Reply(204)
-    return Reply(200, wire.ClaimAnswer(jobs))
+    return Reply(200, wire.ClaimResponse(jobs))
 
 
 def _claim_once(server: ServerState, request: HttpRequest, waiting: WaitingClaim) -> Take:
@@ -108,7 +108,7 @@ async def _give_back(server: ServerState, worker: str, leases: list[Lease], body
 
 async def progress(server: ServerState, request: HttpRequest) -> Reply:
     answer: Advanced = await server.report_batching.put("progress", _worker(request), request.body)
-    return Reply(200, wire.ProgressAnswer(answer.id, answer.expires_at, answer.cancel_requested))
+    return Reply(200, wire.ProgressResponse(answer.id, answer.expires_at, answer.cancel_requested))
 
 
 async def complete(server: ServerState, request: HttpRequest) -> Reply:
@@ -131,7 +131,7 @@ async def withdraw(server: ServerState, request: HttpRequest) -> Reply:
     """A key that is bound to queues ends only jobs of these queues."""
     answer = await server.engine.withdraw(_worker(request), request.body, queues=request.caller.queues)
     [where] = await reports.settled_responses(server.policies, [Settled(answer.id, answer.state)])
-    return Reply(200, wire.WithdrawnAnswer(where.job_id, where.status, where.state, answer.asked))
+    return Reply(200, wire.WithdrawnResponse(where.job_id, where.status, where.state, answer.asked))
 
 
 async def report(server: ServerState, request: HttpRequest) -> Reply:
@@ -145,7 +145,7 @@ async def report(server: ServerState, request: HttpRequest) -> Reply:
         return await reports.settled(server.policies, [item.id for item in items], answers)
 
     advanced = await reports.told(partial(engine.progress_many, worker), body.progress)
-    answer = wire.ReportsAnswer(
+    answer = wire.ReportsResponse(
         progress=[reports.advanced(item.id, answer) for item, answer in zip(body.progress, advanced, strict=True)],
         complete=await settled(engine.complete_many, body.complete),
         fail=await settled(engine.fail_many, body.fail),
