@@ -227,7 +227,7 @@ def _scope(name: str) -> str:
 
 
 def check_against(scopes: Collection[str], known: Mapping[str, Collection[str]]) -> list[str]:
-    """Of an extension that this process has, only the scopes that it declares; the answer is what nobody here knows.
+    """Raise for an undeclared scope of a known extension; returns the scopes of unknown extensions.
 
     `known`: the scopes of each extension. One that is not here may be elsewhere: a key for it can be made all the same.
     """

@@ -107,7 +107,7 @@ class ProgressResponse(ResponseBody):
 
 
 class WithdrawnResponse(ResponseBody):
-    """The other job: its `status` as clients see it, `state` in its lifecycle's own word."""
+    """The other job: its `status` as clients see it, and its `state` in its lifecycle."""
 
     job_id: str
     status: str
@@ -116,7 +116,7 @@ class WithdrawnResponse(ResponseBody):
 
 
 class SettledResponse(ResponseBody):
-    """Where a job went: `status` as clients see it, `state` in its lifecycle's own word."""
+    """The job after the report: its `status` as clients see it, and its `state` in its lifecycle."""
 
     job_id: str
     status: str
@@ -124,7 +124,7 @@ class SettledResponse(ResponseBody):
 
 
 class ReportsBody(Body):
-    """Many words at once, for workers that hold many jobs: each is settled by itself."""
+    """Several reports in one request; each is applied independently."""
 
     progress: list[Progress] = []
     complete: list[Complete] = []
@@ -134,7 +134,7 @@ class ReportsBody(Body):
 
 
 class ReportResult(ResponseBody):
-    """The answer to one of many: where the job went, or the problem's code, and what it says."""
+    """The result of one report: the new state of the job, or the code and the message of an error."""
 
     job_id: str
     status: str | None = None

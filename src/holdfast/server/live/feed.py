@@ -272,7 +272,7 @@ def _is_for(event: Event, key: Key) -> bool:
 
 
 def before_all_of(position: LogPosition) -> LogPosition:
-    """Where the events of its transaction begin: to be told to anybody, as it names no job."""
+    """The start of the events of its transaction; safe for all clients, because it contains no job id."""
     return position[0], NOWHERE, 0
 
 
