@@ -100,7 +100,8 @@ async def test_a_field_that_fails_harms_nothing_but_itself(
         for name, function in (("bad", broken), ("good", works)):
             await health.ask(Probe("notes", name, function))
     assert health.fields == {"notes": {"bad": {"status": "failed"}, "good": [1]}}
-    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [message for message in told if "held up all other work" not in message]  # SQLite runs in this process
     assert len(warnings) == 1, "once for each time that it begins"
     assert warnings[0].startswith("extension notes: the field bad of /health failed: ")
 
