@@ -101,8 +101,7 @@ def seen(folder: Path) -> str:
 
 def _ended(folder: Path) -> int:
     with closing(sqlite3.connect(folder / ".holdfast" / "holdfast.db")) as database:
-        [[jobs]] = database.execute("SELECT name FROM sqlite_master WHERE name IN ('jobs', 'holdfast_jobs')").fetchall()
-        [[ended]] = database.execute(f"SELECT count(*) FROM {jobs} WHERE state = 'succeeded'").fetchall()
+        [[ended]] = database.execute("SELECT count(*) FROM holdfast_jobs WHERE state = 'succeeded'").fetchall()
     return int(ended)
 
 
