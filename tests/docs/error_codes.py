@@ -118,18 +118,7 @@ class _Function:
                 return []
             case ast.Name(id=name) if looped := list(self._looped_over(name)):
                 return looped
-            case ast.Name(id=name) if listed := list(self._from_a_table(name)):
-                return listed
         raise AssertionError(f"{self.name}: cannot tell what the code made of {ast.unparse(word)} can be")
-
-    def _from_a_table(self, name: str) -> Iterator[str]:
-        """`what, size = TABLE[key]`, where TABLE is a dictionary of the module: that place of its values."""
-        for node in ast.walk(self.node):
-            match node:
-                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Subscript(value=ast.Name(id=table))):
-                    for place, target in enumerate(targets):
-                        if isinstance(target, ast.Name) and target.id == name:
-                            yield from _column(self.module, table, place)
 
     def _looped_over(self, name: str) -> Iterator[str]:
         for loop in ast.walk(self.node):
@@ -145,16 +134,6 @@ def _functions(module: ast.Module) -> Iterator[_Function]:
     for node in ast.walk(module):
         if isinstance(node, _DEF):
             yield _Function.of(node, owners.get(node, ""), module)
-
-
-def _column(module: ast.Module, table: str, place: int) -> Iterator[str]:
-    for node in module.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(values=values)) if name == table:
-                for row in values:
-                    match row:
-                        case ast.Tuple(elts=cells) if isinstance(cell := cells[place], ast.Constant):
-                            yield str(cell.value)
 
 
 def _handed(arguments: list[ast.expr], makes: Iterable[_Make]) -> Iterator[tuple[ast.expr, str]]:

@@ -57,7 +57,6 @@ OF_EACH = "class Engine:\n    def check(self, x, what):\n        raise Invalid('
         (OF_A_CLASS + "def f():\n    Odd.of('tag')", {"odd_tag"}),
         (OF_A_CLASS + "def f():\n    errors.Odd.of('tag')", {"odd_tag"}),
         (OF_A_CLASS + "def f(x, samples):\n    Even.of(x.schema)\n    samples.of(x.schema)", set()),
-        (CHECK + "T = {1: ('one', 5)}\ndef f(x):\n    what, size = T[x]\n    check(x, what)", {"invalid_one"}),
         (OF_EACH + "def f(engine):\n    engine.job_types.check(1, 'tag')", {"invalid_tag"}),
     ],
 )
