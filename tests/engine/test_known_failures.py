@@ -23,7 +23,7 @@ from holdfast.model import Lease, NewJob, Part
 from holdfast.store import Row, Tx, open_store, q
 from holdfast.store.base import Work
 from holdfast.store.queries import Query
-from holdfast.store.sqlite import Connection
+from holdfast.store.sqlite import SqliteConnection
 from tests.engine.steps import NOBODYS, ask, bring, held, run, stored, sweep
 
 
@@ -405,7 +405,7 @@ class BrittleTx:
         return rows[0] if rows else None
 
 
-class BrittleConnection(Connection):
+class BrittleConnection(SqliteConnection):
     """The same, one layer deeper: before each statement of the writer, history, savepoints and commits included."""
 
     left = -1
@@ -604,7 +604,7 @@ async def test_k7_a_crash_between_any_two_statements_leaves_nothing_half_done(
 
 @pytest.fixture
 async def brittle(fresh_sqlite_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    monkeypatch.setattr("holdfast.store.sqlite.Connection", BrittleConnection)
+    monkeypatch.setattr("holdfast.store.sqlite.SqliteConnection", BrittleConnection)
     ids = SeededIds(4)
     engine = Engine(await open_store(fresh_sqlite_url, clock, ids), clock=clock, ids=ids)
     yield engine

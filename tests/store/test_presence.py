@@ -263,13 +263,13 @@ async def test_one_among_many_asks_seldom_whether_its_session_is_there(
     monkeypatch.setattr(listen_connection, "PING_SECONDS", 0.02)
     presence = await open_presence(server.dsn())
     pings: list[str] = []
-    rows = listen_connection.Session.rows
+    rows = listen_connection.ListenConnection.rows
 
-    async def counted(self: listen_connection.Session, sql: str, *values: object) -> list[object]:
+    async def counted(self: listen_connection.ListenConnection, sql: str, *values: object) -> list[object]:
         pings.append(sql)
         return await rows(self, sql, *values)
 
-    monkeypatch.setattr(listen_connection.Session, "rows", counted)
+    monkeypatch.setattr(listen_connection.ListenConnection, "rows", counted)
 
     async def often() -> bool:
         return len(pings) >= 5

@@ -25,7 +25,7 @@ _SERVER = (
 )
 
 
-class Connection(asyncpg.Connection):
+class PostgresConnection(asyncpg.Connection):
     """Knows how long it has waited for an answer of the server.
 
     `asked_at`: since when, in monotonic seconds; 0 while it does not wait. `unanswered`: how many seconds it had waited
@@ -58,12 +58,12 @@ class Connection(asyncpg.Connection):
             self.asked_at = 0.0
 
 
-async def open_connection(url: str, **options: Any) -> Connection:
+async def open_connection(url: str, **options: Any) -> PostgresConnection:
     """The name is the only start-up parameter: poolers know it, and refuse those that they do not know."""
     named = "application_name=" in url  # by the operator, who knows better
     settings = None if named else {"application_name": application_name()}
-    connection: Connection = await asyncpg.connect(
-        url, connection_class=Connection, server_settings=settings, **options
+    connection: PostgresConnection = await asyncpg.connect(
+        url, connection_class=PostgresConnection, server_settings=settings, **options
     )
     _keep_alive(connection)
     return connection

@@ -36,7 +36,7 @@ SELECT pg_advisory_lock_shared({key})
 """
 
 
-class Session:
+class ListenConnection:
     """`number` rises with each connection: what was seen under another number may have been a restart."""
 
     def __init__(self, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> None:
@@ -51,7 +51,7 @@ class Session:
     @classmethod
     async def open(
         cls, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None], loops: Loops
-    ) -> Session | None:
+    ) -> ListenConnection | None:
         """None behind a pooler: the connection is then lent to others between our statements, with lock and all."""
         session = cls(url, key, clock, ids, heard)
         try:

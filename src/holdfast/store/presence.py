@@ -14,7 +14,7 @@ from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.store.advisory_locks import worker_lock
-from holdfast.store.listen_connection import Session
+from holdfast.store.listen_connection import ListenConnection
 from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
 from holdfast.store.notify import Changes, Ear, read
@@ -138,7 +138,7 @@ class SessionPresence(Presence):
     is there as long as leases are renewed, whatever becomes of this session.
     """
 
-    _session: Session | None = None
+    _session: ListenConnection | None = None
 
     @classmethod
     async def open(
@@ -150,7 +150,7 @@ class SessionPresence(Presence):
         def heard(payload: str) -> None:
             presence.heard(read(payload))
 
-        presence._session = await Session.open(url, key, clock, ids, heard, loops)
+        presence._session = await ListenConnection.open(url, key, clock, ids, heard, loops)
         if presence._session is None:
             log.warning("PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases")
         return presence

@@ -249,7 +249,7 @@ class SqliteStore:
         self._ids = ids
         self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
         self._local = threading.local()
-        self._connections: list[Connection] = []
+        self._connections: list[SqliteConnection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
         self._writer = threading.Thread(target=self._write_for_all, name="holdfast-sqlite-write", daemon=True)
         self._closed = False
@@ -309,7 +309,7 @@ class SqliteStore:
     # -- in the writer's thread -------------------------------------------------------------------------------
 
     def _write_for_all(self) -> None:
-        connection: Connection | None = None
+        connection: SqliteConnection | None = None
         while (group := self._next_group()) is not None:
             try:
                 connection = self._current(connection)
@@ -395,7 +395,7 @@ class SqliteStore:
             except RuntimeError:  # the loop is gone, and with it everybody who waited
                 continue
 
-    def _current(self, connection: Connection | None) -> Connection:
+    def _current(self, connection: SqliteConnection | None) -> SqliteConnection:
         """A connection to the file that has our path now: it may have been replaced, as a restore does."""
         file = file_of(self._path)
         if file is None:
@@ -410,7 +410,7 @@ class SqliteStore:
             connection.close()
         return self._connect()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SqliteConnection:
         with Watched(self.watch, CONNECT, self._clock):
             connection = connect(self._path, self._ids)
             self.identities.see(of_file(connection))
@@ -418,7 +418,7 @@ class SqliteStore:
         return connection
 
 
-class Connection(sqlite3.Connection):
+class SqliteConnection(sqlite3.Connection):
     file: tuple[int, int] | None = None  # that it has open, wherever its path leads by now
 
 
@@ -426,10 +426,10 @@ async def _nothing(_: Tx) -> None:
     """Opening the connection is what it is for."""
 
 
-def connect(path: Path, ids: Ids) -> Connection:
+def connect(path: Path, ids: Ids) -> SqliteConnection:
     path.touch(mode=0o600)  # payloads are nobody else's business; the files beside it inherit this
     connection = sqlite3.connect(
-        path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=Connection
+        path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=SqliteConnection
     )
     connection.file = file_of(path)
     _use_wal(connection)
@@ -471,7 +471,7 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
     raise blocking_in_transaction()
 
 
-def _undone(connection: Connection | None) -> Connection | None:
+def _undone(connection: SqliteConnection | None) -> SqliteConnection | None:
     """The connection without what it had begun; one that cannot undo it is not used again."""
     try:
         if connection is not None and connection.in_transaction:
