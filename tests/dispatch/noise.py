@@ -27,10 +27,10 @@ class Noisy:
     def __init__(self, broker: Broker, noise: Noise) -> None:
         self._broker, self._noise = broker, noise
         self._late: list[Hint] = []  # they go with some later ones, or never
-        self.open, self.settle, self.give_back, self.close = (
+        self.open, self.ack, self.nack, self.close = (
             broker.open,
-            broker.settle,
-            broker.give_back,
+            broker.ack,
+            broker.nack,
             broker.close,
         )
 
@@ -54,7 +54,7 @@ class Noisy:
         noise, found = self._noise, await self._broker.receive(seconds, most)
         lost = [delivery for delivery in found if noise.hits(noise.lost)]
         if lost:
-            await self._broker.settle(lost)
+            await self._broker.ack(lost)
         kept = [delivery for delivery in found if delivery not in lost]
         kept += [delivery for delivery in kept if noise.hits(noise.doubled)]
         if noise.reordered:

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.dispatch.breaker import CALM_SECONDS, PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker
-from holdfast.dispatch.outage_log import Telling
+from holdfast.dispatch.breaker import CALM_SECONDS, PAUSE_MAX_SECONDS, PAUSE_SECONDS, Breaker, OutageLogger
 from holdfast.ids import SeededIds
 from tests.clocks import WholeClock
 
@@ -100,7 +99,7 @@ async def test_a_broker_that_works_now_and_then_is_told_of_once_until_it_has_wor
         told.append("back")
         over.set()
 
-    Telling(breaker, lost=told.append, back=back, calm_seconds=0.05)
+    OutageLogger(breaker, lost=told.append, back=back, calm_seconds=0.05)
     for _ in range(3):
         breaker.failed("full")
         breaker.failed("full")

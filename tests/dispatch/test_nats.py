@@ -56,7 +56,7 @@ async def all_of(broker: NatsBroker) -> list[Hint]:
     found: list[Hint] = []
     while came := await broker.receive(0.1, 64):
         found += hints(came)
-        await broker.settle(came)
+        await broker.ack(came)
     return found
 
 
@@ -92,7 +92,7 @@ async def test_whoever_waits_is_woken_by_each_level(opened: Opener) -> None:
         await broker.send([hint])
         came = await waiting
         assert hints(came) == [hint]
-        await broker.settle(came)
+        await broker.ack(came)
 
 
 async def test_a_hint_goes_to_one_worker_of_each_kind(opened: Opener) -> None:
@@ -127,7 +127,7 @@ async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: 
 async def test_what_is_given_back_comes_to_another_at_once(opened: Opener) -> None:
     first, second = await opened(), await opened()
     await first.send([MAIL])
-    await first.give_back(await first.receive(5, 10))
+    await first.nack(await first.receive(5, 10))
     assert hints(await second.receive(5, 10)) == [MAIL]
 
 
@@ -138,7 +138,7 @@ async def test_nobody_is_sent_what_he_no_longer_waits_for(opened: Opener) -> Non
         waiting = asyncio.create_task(busy.receive(30, 10))
         await asyncio.sleep(0.02)
         await busy.send([MAIL._replace(priority=priority)])
-        await busy.settle(await waiting)
+        await busy.ack(await waiting)
     gave_up = asyncio.create_task(busy.receive(30, 10))
     await asyncio.sleep(0.02)
     gave_up.cancel()
@@ -147,7 +147,7 @@ async def test_nobody_is_sent_what_he_no_longer_waits_for(opened: Opener) -> Non
         await idle.send([MAIL._replace(priority=priority)])
         came = await idle.receive(5, 10)
         assert hints(came) == [MAIL._replace(priority=priority)]
-        await idle.settle(came)
+        await idle.ack(came)
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ async def test_a_hint_that_fails_again_and_again_is_left_alone(opened: Opener) -
     for _ in range(module.DELIVERIES_MAX):
         came = await broker.receive(5, 1)
         assert hints(came) == [MAIL]
-        await broker.give_back(came)
+        await broker.nack(came)
     assert await broker.receive(0.3, 1) == []
 
 
@@ -242,7 +242,7 @@ async def test_whoever_waits_hears_of_a_kill_at_once_and_hints_outlive_it(
     opened: Opener, nats_server: NatsServer
 ) -> None:
     broker = await opened()
-    await broker.settle(await broker.receive(0.01, 1))
+    await broker.ack(await broker.receive(0.01, 1))
     await broker.send([MAIL] * 3)
     waiting = asyncio.create_task((await opened("other")).receive(60, 10))
     nats_server.stop(kill=True)
@@ -294,8 +294,8 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(
         broker.open(),
         broker.send([MAIL]),
         broker.receive(60, 1),
-        broker.settle(came),
-        broker.give_back(came),
+        broker.ack(came),
+        broker.nack(came),
     ):
         with pytest.raises(BrokerError):
             await asyncio.wait_for(call, 60)
@@ -348,7 +348,7 @@ async def test_a_user_needs_no_other_rights_than_those_on_the_page(tmp_path: Pat
         await broker.open()
         await broker.send([MAIL] * 3)
         first = await broker.receive(5, 1)
-        await broker.give_back(first)
+        await broker.nack(first)
         assert await all_of(broker) == [MAIL] * 3
         await broker.close()
 

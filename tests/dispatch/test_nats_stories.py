@@ -139,7 +139,7 @@ async def test_a_hint_that_is_delivered_no_more_does_not_strand_its_job(
         ids = await jobs(creator.engine, 1)
         await thief.open()
         for _ in range(2):
-            await thief.give_back(await thief.receive(20, 10))
+            await thief.nack(await thief.receive(20, 10))
         assert await thief.receive(0.2, 10) == []
         worker.busy.set()
         await all_done(creator.engine, ids, worker)
@@ -198,7 +198,7 @@ async def test_a_process_starts_and_jobs_run_though_nats_is_not_there(
         await all_done(creator.engine, await jobs(creator.engine, 20), worker)
         await until(lambda: worker.dispatch.breaker.openings == 1)
         assert not worker.dispatch.up
-    assert "hints go by the database" in caplog.text
+    assert "hints go through the database" in caplog.text
     assert "hunter2" not in caplog.text
 
 

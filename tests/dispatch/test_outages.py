@@ -150,7 +150,7 @@ async def test_worker_processes_outlive_their_broker(place: Place, fresh_postgre
                 await errands.give(creator.engine, QUEUES[wave % 2], PRIORITIES[wave % 3])
                 await asyncio.sleep(0.05)
             await all_ended(creator.engine)
-            await eventually(lambda: "hints go by the database" in command.log)
+            await eventually(lambda: "hints go through the database" in command.log)
             await asyncio.to_thread(place.server.restart, empty=True)
             await eventually(lambda: "hints go through it again" in command.log, SLACK * BACK_SECONDS)
             await errands.give(creator.engine, QUEUES[0], 0)

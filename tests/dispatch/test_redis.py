@@ -42,7 +42,7 @@ class Brokers:
 @pytest.fixture
 async def brokers(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Brokers]:
     """On a busy machine Redis may take longer than a worker would wait for it."""
-    monkeypatch.setitem(RedisConnection.ask.__kwdefaults__, "seconds", PATIENCE_SECONDS)
+    monkeypatch.setitem(RedisConnection.call.__kwdefaults__, "seconds", PATIENCE_SECONDS)
     brokers = Brokers(redis_server.url)
     yield brokers
     for broker in brokers.made:
@@ -52,7 +52,7 @@ async def brokers(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) ->
 async def received(broker: RedisBroker, seconds: float = 0.05) -> list[Hint]:
     """What comes now, settled."""
     found = await broker.receive(seconds, 100)
-    await broker.settle(found)
+    await broker.ack(found)
     return [delivery.hint for delivery in found]
 
 
@@ -125,7 +125,7 @@ async def test_a_hint_that_was_settled_does_not_come_again(
 async def test_a_hint_given_back_comes_to_another(brokers: Brokers, redis_server: RedisServer) -> None:
     sender, full, free = await brokers(None), await brokers(), await brokers()
     await sender.send([Hint("q", priority=7)])
-    await full.give_back(await full.receive(1, 10))
+    await full.nack(await full.receive(1, 10))
     assert await received(free) == [Hint("q", priority=7)]
     assert pending(redis_server) == 0
 
@@ -143,7 +143,7 @@ async def test_what_comes_just_when_somebody_stops_waiting_goes_to_another(
     await asyncio.gather(receiving, return_exceptions=True)
     assert await received(idle, 20) == [Hint("q")]
     assert pending(redis_server) == 1, "what it has in hand stays there"
-    await busy.settle([kept])
+    await busy.ack([kept])
     assert pending(redis_server) == 0
 
 
@@ -247,8 +247,8 @@ async def test_a_redis_that_cannot_do_it_says_so_as_a_broker(
     redis_server.flush()
     redis_server.say("CLIENT", "PAUSE", "1700", "ALL")
     with monkeypatch.context() as impatient:
-        impatient.setitem(RedisConnection.ask.__kwdefaults__, "seconds", 0.5)
-        await refused("does not answer")
+        impatient.setitem(RedisConnection.call.__kwdefaults__, "seconds", 0.5)
+        await refused("timed out")
     await sender.send([Hint("q")])
 
 
@@ -337,7 +337,7 @@ async def test_groups_and_readers_that_nobody_uses_are_removed(
     await leaver.receive(0.01, 1)
     await asyncio.sleep(0.2)
     monkeypatch.setattr(redis_cleanup, "GONE_SECONDS", 0.1)
-    redis_server.say("DEL", redis_cleanup.TIDIED)
+    redis_server.say("DEL", redis_cleanup.CLEANUP_LOCK)
     reader._take_over_at = 0.0
     for stream in STREAMS.values():  # a word from the one who is still there
         redis_server.say("XREADGROUP", "GROUP", "kind", reader._reader, "STREAMS", stream, ">")
@@ -345,4 +345,4 @@ async def test_groups_and_readers_that_nobody_uses_are_removed(
     for stream in STREAMS.values():
         assert names(redis_server.say("XINFO", "GROUPS", stream)) == ["kind"]
         assert names(redis_server.say("XINFO", "CONSUMERS", stream, "kind")) == [reader._reader]
-    assert redis_server.say("TTL", redis_cleanup.TIDIED) > 0, "and nobody else need do it for a minute"
+    assert redis_server.say("TTL", redis_cleanup.CLEANUP_LOCK) > 0, "and nobody else need do it for a minute"

@@ -66,7 +66,7 @@ async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, 
     await sender.send(sent)
     found = await all_of(worker)
     assert sorted(hints(found)) == sorted(sent)
-    await worker.settle(found)
+    await worker.ack(found)
     assert await console.messages() == 0
 
 
@@ -99,9 +99,9 @@ async def test_duplicates_and_stale_receipts_are_harmless(
     again: list[ReceivedHint] = []
     while len(again) < 2:
         again += await quick.receive(20, 10)
-    await slow.settle(too_late)
-    await quick.settle(again)
-    await quick.settle(again)
+    await slow.ack(too_late)
+    await quick.ack(again)
+    await quick.ack(again)
     assert hints(too_late) == hints(again) == [MAIL, MAIL]
     assert await console.messages() == 0
 
@@ -119,7 +119,7 @@ async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
     for _ in range(module.RECEIVES_MAX):
         came = await broker.receive(5, 10)
         assert hints(came) == [MAIL]
-        await broker.give_back(came)
+        await broker.nack(came)
     assert await broker.receive(0, 10) == []
     assert (await console.messages(), await console.messages(DEAD)) == (0, 1)
 
@@ -130,7 +130,7 @@ async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, cons
     await broker.send([MAIL])
     came = await broker.receive(5, 10)
     assert [delivery.receipt.pause for delivery in came] == [1]
-    await broker.give_back(came)
+    await broker.nack(came)
     again = await broker.receive(20, 10)
     assert [delivery.receipt.pause for delivery in again] == [4]
     assert await console.messages(DEAD) == 0
@@ -144,7 +144,7 @@ async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, console: C
     found = await all_of(broker)
     assert hints(found) == [MAIL]
     assert broker.garbage == 6
-    await broker.settle(found)
+    await broker.ack(found)
     assert (await console.messages(), await console.messages(DEAD)) == (0, 0)
 
 
@@ -164,7 +164,7 @@ async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, cons
     await console.client.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "77"})
     broker = await opened()
     await broker.send([MAIL])
-    await broker.settle(await broker.receive(5, 10))
+    await broker.ack(await broker.receive(5, 10))
     attributes = await console.attributes()
     assert attributes["VisibilityTimeout"] == "77"
     assert "RedrivePolicy" not in attributes
@@ -201,14 +201,14 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sq
         broker.open(),
         broker.send([MAIL]),
         broker.receive(20, 1),
-        broker.settle(came),
-        broker.give_back(came),
+        broker.ack(came),
+        broker.nack(came),
     ):
         with pytest.raises(BrokerError):
             await asyncio.wait_for(call, 60)
     sqs_server.start()
     await broker.open()
-    await broker.settle(came)  # of a message that is no more
+    await broker.ack(came)  # of a message that is no more
     await broker.send([MAIL])
     assert hints(await broker.receive(5, 1)) == [MAIL]
 
@@ -288,11 +288,11 @@ async def test_it_does_nothing_that_the_rights_on_the_page_do_not_allow(opened: 
     broker._client.meta.events.register(
         "before-call.sqs", lambda model, **_: done.add(f"sqs:{model.name.removesuffix('Batch')}")
     )
-    broker._url = await broker._make()
+    broker._url = await broker._create()
     await broker.open()
     await broker.send([MAIL])
-    await broker.give_back(await broker.receive(5, 1))
-    await broker.settle(await broker.receive(20, 1))
+    await broker.nack(await broker.receive(5, 1))
+    await broker.ack(await broker.receive(20, 1))
     assert done == granted
 
 

@@ -186,7 +186,7 @@ async def test_a_worker_that_stops_leaves_its_hints_to_others(by_redis: Settings
         await idle(leaving)
         leaving.busy.clear()
         ids = await jobs(creator.engine, 1)
-        await until(lambda: leaving.hints._unseen or leaving.tally["received", "given_back"])
+        await until(lambda: leaving.hints._pending or leaving.tally["received", "given_back"])
     next_one = RedisBroker(by_redis.redis_url, kind_of_worker(None, None), Clock(), Ids())
     assert [delivery.hint.job for delivery in await next_one.receive(20, 10)] == ids
     await next_one.close()
@@ -238,7 +238,7 @@ async def test_a_process_starts_and_jobs_run_though_redis_is_not_there(
         await until(lambda: worker.dispatch.breaker.openings == 1)
         assert not worker.dispatch.up
         assert worker.hints.floor_seconds == settings.poll_seconds
-    assert "hints go by the database" in caplog.text
+    assert "hints go through the database" in caplog.text
     assert "hunter2" not in caplog.text
 
 
@@ -404,7 +404,7 @@ async def test_a_process_ends_though_redis_hangs(by_redis: Settings, redis_serve
             await idle(worker)
             worker.busy.clear()
             await jobs(creator.engine, 1)
-            await until(lambda: worker.hints._unseen or worker.tally["received", "given_back"])
+            await until(lambda: worker.hints._pending or worker.tally["received", "given_back"])
             frozen.enter_context(redis_server.frozen())
             await jobs(creator.engine, 1)
 

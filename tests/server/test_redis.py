@@ -329,7 +329,7 @@ async def heard_of(
     served, words = servers[0], list[tuple[str, Any]]()
     engine = served.engine
     with listening(redis_server, *channels) as heard:
-        await until(lambda: redis_server.say("EXISTS", "holdfast:speaker"))
+        await until(lambda: redis_server.say("EXISTS", "holdfast:publisher"))
         await until(lambda: any(everything_is_watched(each) for each in servers))
         job_id = await created(served, **job)
         worker = (await engine.workers.register(name="tester")).id
@@ -408,7 +408,7 @@ async def test_nobody_reads_the_log_for_channels_to_which_nobody_listens(
     job_id = await created(small)
     await small.http.post(f"/jobs/{job_id}/cancel")
     await asyncio.sleep(1.5)
-    assert not redis_server.say("EXISTS", "holdfast:speaker")
+    assert not redis_server.say("EXISTS", "holdfast:publisher")
     assert not everything_is_watched(small)
 
 

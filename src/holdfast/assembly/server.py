@@ -160,7 +160,7 @@ def _background(
     if listener is not None:
         loops["broker listener"] = listener.run
     elif server.dispatch is not None:
-        loops["broker probe"] = server.dispatch.watch().run
+        loops["broker probe"] = server.dispatch.probe().run
     return loops
 
 

@@ -1,1 +1,1 @@
-"""Hints through a broker. Losing every one of them costs time, never a job: the database decides."""
+"""Hints that work is available, through a broker. A lost hint costs time, never a job: polling finds every job."""

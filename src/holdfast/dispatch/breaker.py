@@ -1,7 +1,8 @@
-"""Keeps off a broker that fails: for a tenth of a second at first, then longer, never for more than five."""
+"""Circuit breaker for a broker: pauses for 0.1 s after a failure, then longer, at most 5 s. Logs outages."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Literal
 
@@ -10,21 +11,23 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
-CALM_SECONDS = 10.0  # what fails again sooner goes on as it was: some of it may work, as with a Redis that is full
+CALM_SECONDS = (
+    10.0  # a failure sooner than this continues the old outage: a full Redis, for example, fails some calls only
+)
 
 State = Literal["closed", "open", "half_open"]
 
 
 class Breaker:
-    """Closed while the broker works. One failure opens it; when the pause is over it is half open, and may be tried.
+    """Closed while the broker works. One failure opens it; after the pause it is half open and allows calls.
 
-    All of a process share one, so that what one of them finds out spares the others the wait. Nobody holds the right to
-    try: whoever comes first after the pause tries, and if he ends without a word, the next does.
+    All parts of a process share one breaker. Half open, it does not reserve the trial call for one caller: if that
+    caller were cancelled, no call would be made.
     """
 
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock, self._ids = clock, ids
-        self._failures = 0  # one after another
+        self._failures = 0  # consecutive
         self._failures_before, self._closed_at = 0, 0.0
         self._again_at = 0.0
         self.openings = 0
@@ -43,23 +46,23 @@ class Breaker:
 
     @property
     def allows(self) -> bool:
-        """Whether it is worth trying now."""
+        """Whether a call is allowed now."""
         return not self._failures or self.pause <= 0
 
     @property
     def pause(self) -> float:
-        """Seconds until it may be tried again."""
+        """Seconds until a call is allowed again."""
         return max(0.0, self._again_at - self._clock.monotonic()) if self._failures else 0.0
 
     def succeeded(self) -> None:
-        """During the pause that says nothing: whoever succeeds then does something else than what failed."""
+        """Ignored while open: a call that succeeds during the pause is of another kind than the one that failed."""
         if self.state == "half_open":
             self._failures_before, self._failures = self._failures, 0
             self._closed_at = self._clock.monotonic()
-            self._tell()
+            self._notify()
 
     def failed(self, reason: str = "") -> None:
-        """Those who tried at the same time fail together, and that is one failure."""
+        """Concurrent calls that fail together count as one failure."""
         if self.state == "open":
             return
         closed = self.closed
@@ -71,8 +74,41 @@ class Breaker:
         self._again_at = self._clock.monotonic() + pause
         if closed:
             self.openings += 1
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in self.watchers:
             watcher()
+
+
+class OutageLogger:
+    """Logs an outage when it begins and when it ends. A broker that fails some calls only opens and closes the breaker
+    every few seconds: the outage ends when the breaker has been closed for a while."""
+
+    def __init__(
+        self,
+        breaker: Breaker,
+        *,
+        lost: Callable[[str], None],
+        back: Callable[[], None],
+        calm_seconds: float = CALM_SECONDS,
+    ) -> None:
+        self._breaker, self._lost, self._back = breaker, lost, back
+        self._calm_seconds = calm_seconds
+        self._is_out = False
+        self._calm: asyncio.TimerHandle | None = None
+        breaker.watchers.append(self._changed)
+
+    def _changed(self) -> None:
+        if self._calm is not None:
+            self._calm.cancel()
+            self._calm = None
+        if self._breaker.closed:
+            self._calm = asyncio.get_running_loop().call_later(self._calm_seconds, self._over)
+        elif not self._is_out:
+            self._is_out = True
+            self._lost(self._breaker.reason)
+
+    def _over(self) -> None:
+        self._is_out, self._calm = False, None
+        self._back()

@@ -1,4 +1,4 @@
-"""What a broker must be able to do: carry hints to one worker of each kind. Redis, NATS and SQS each have a file."""
+"""The broker protocol: delivers each hint to one worker of each kind. Redis, NATS and SQS implement it."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from holdfast.model.hint import Hint
 
 
 class BrokerError(HoldfastError):
-    """It cannot be reached, or will not have it. Nothing is lost: hints go by the database until it is back."""
+    """The broker is unreachable or rejected a call. Hints go through the database until it works again."""
 
     code = "broker_unavailable"
 
 
 class ReceivedHint(NamedTuple):
-    """A hint that came, and what its broker needs to hear that it was seen to."""
+    """A received hint, with the receipt that acknowledges it."""
 
     hint: Hint
     receipt: Any
 
 
 class Broker(Protocol):
-    """Every call ends within a few seconds, or raises `BrokerError`; one that failed may be made again, and
-    `receive` may be cancelled at any moment: a hint that comes just then goes to another, soon.
+    """Every call ends within a few seconds or raises `BrokerError`, and can be repeated. `receive` can be cancelled at
+    any time: a hint that arrives at that moment is soon delivered to another worker.
 
-    A message is never trusted: what is no hint is dropped in here, and counted in `garbage`.
+    Messages are not trusted: invalid ones are dropped by the broker class and counted in `garbage`.
     """
 
     garbage: int
 
     async def open(self) -> None:
-        """Make whatever is missing there, streams and groups included; also after it was flushed. May be repeated."""
+        """Create missing streams, groups or queues, also after the broker was flushed. Can be repeated."""
         ...
 
     async def send(self, hints: list[Hint]) -> None: ...
 
     async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
-        """As soon as there are some, the most urgent first; none when the time is up.
+        """Wait for hints, the highest priority first; empty after the timeout.
 
-        `SubscriptionLost`: what `open` made is gone, and with it hints that nobody has seen.
+        `SubscriptionLost`: what `open` created was deleted, with unread hints.
         """
         ...
 
-    async def settle(self, seen: list[ReceivedHint]) -> None:
-        """They were looked at, and need not come again."""
+    async def ack(self, received: list[ReceivedHint]) -> None:
+        """Processed: do not deliver again."""
         ...
 
-    async def give_back(self, unseen: list[ReceivedHint]) -> None:
-        """They are for others."""
+    async def nack(self, received: list[ReceivedHint]) -> None:
+        """Deliver to another worker."""
         ...
 
     async def close(self) -> None: ...
 
 
 class SubscriptionLost(BrokerError):
-    """Somebody deleted our group or flushed the broker."""
+    """The stream, group or queue was deleted, or the broker was flushed."""

@@ -1,4 +1,4 @@
-"""Listens to the broker for one worker, or for those who wait in a server. A hint only says: look."""
+"""Receives hints from the broker for one worker, or for the long polls of a server. A hint triggers a poll."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from holdfast.dispatch.sender import Tally
 from holdfast.model.hint import Hint
 
 FLOOR_MAX_SECONDS = 60.0
-GRACE_SECONDS = 0.05  # whoever has looked and is not back by then is busy, and takes no more hints
-PAUSE_SECONDS = 0.05  # after hints that led to nothing, several times in a row, and after garbage
-USELESS = 3
-SETTLE_SECONDS = 0.001  # after the claim: the job starts first
-BREATH_SECONDS = 0.005  # of one that hears everything: what comes meanwhile comes together
-ROUNDS_MAX = 200  # to read what has piled up while everybody was busy
+GRACE_SECONDS = 0.05  # a worker that does not wait again by then is busy and takes no more hints
+PAUSE_SECONDS = 0.05  # after several hints in a row that led to no job, and after garbage
+USELESS_MAX = 3
+ACK_DELAY_SECONDS = 0.001  # after the claim, so that the job starts first
+BATCH_SECONDS = 0.005  # of a listener that is never busy: collects hints into one batch
+ROUNDS_MAX = 200  # to read a backlog that built up while all workers were busy
 GIVEN_BACK_MAX = 64
 
 log = logging.getLogger(__name__)
 
 
 class Listener:
-    """One that is `busy` at times receives only while its source waits, so that no hint is stuck with it; what it
-    received stays unsettled until the claim that follows. One that is never busy hears everything and keeps nothing.
+    """`busy`: the listener of a worker receives only while the worker waits, so that no hint is stuck with it; hints
+    stay unacknowledged until the claim that follows. The listener of a server is never busy, and acknowledges at once.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Listener:
         self._poll_seconds, self._live = poll_seconds, live
         self._claimed = RecentClaims(clock)
         self._connected = False
-        self._waiting, self._looks = 0 if busy else 1, False
-        self._unseen: list[ReceivedHint] = []  # nobody has looked since they came
-        self._seen: list[ReceivedHint] = []
+        self._waiting, self._claiming = 0 if busy else 1, False
+        self._pending: list[ReceivedHint] = []  # received since the last claim
+        self._done: list[ReceivedHint] = []
         self._for_others: list[ReceivedHint] = []
         self._useless = 0
-        self._stirred = asyncio.Event()
-        self._receiving: asyncio.Timeout | None = None  # what cuts it short
+        self._changed = asyncio.Event()
+        self._receiving: asyncio.Timeout | None = None  # interrupts it
         breaker.watchers.append(heard)
 
     @property
@@ -73,60 +73,61 @@ class Listener:
 
     @property
     def floor_seconds(self) -> float:
-        """How often to look without a hint. All live workers together look as often as one would without a broker."""
+        """The poll interval without hints. All live workers together poll as often as one would without a broker."""
         if self._mode.also_by_database or not self.up:
             return self._poll_seconds
         return min(FLOOR_MAX_SECONDS, self._poll_seconds * max(1, self._live()))
 
-    # -- what the source says of itself -----------------------------------------------------------------------
+    # -- called by the worker's source ------------------------------------------------------------------------
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While somebody waits for a hint."""
+        """While the worker waits for a hint."""
         self._waiting += 1
-        self._stirred.set()
+        self._changed.set()
         try:
             yield
         finally:
             self._waiting -= 1
-            self._stirred.set()
-            self._let_go_soon()
+            self._changed.set()
+            self._interrupt_soon()
 
     @contextmanager
     def looking(self, wanted: int) -> Iterator[list[str]]:
-        """A claim of so many, or a look; the jobs that it brings go into the list. It answers what came before it."""
-        came_before, claimed = len(self._unseen), list[str]()
-        self._looks = True
+        """Around a claim of up to `wanted` jobs, or a poll; the claimed jobs go into the list. The claim covers the
+        hints that arrived before it."""
+        covered, claimed = len(self._pending), list[str]()
+        self._claiming = True
         try:
             yield claimed
-            self._answer(came_before, claimed, full=len(claimed) >= wanted)
+            self._covered(covered, claimed, full=len(claimed) >= wanted)
         finally:
-            self._looks = False
-            self._stirred.set()
+            self._claiming = False
+            self._changed.set()
 
-    def _answer(self, came_before: int, claimed: list[str], *, full: bool) -> None:
-        """After a claim that brought all that was wanted there may be more, for others. In a queue that all share, what
-        is given back too often becomes a dead letter; there the database tells them."""
+    def _covered(self, covered: int, claimed: list[str], *, full: bool) -> None:
+        """After a full claim there may be more jobs, so hints are passed to other workers. Not in a shared queue, where
+        a message that is returned too often becomes a dead letter."""
         self._claimed.add(claimed)
-        answered, self._unseen = self._unseen[:came_before], self._unseen[came_before:]
-        self._useless = 0 if claimed else self._useless + bool(answered)
+        processed, self._pending = self._pending[:covered], self._pending[covered:]
+        self._useless = 0 if claimed else self._useless + bool(processed)
         more = full and not self._mode.shared
-        for delivery in answered:
+        for delivery in processed:
             left = more and delivery.hint.job not in self._claimed and len(self._for_others) < GIVEN_BACK_MAX
-            (self._for_others if left else self._seen).append(delivery)
+            (self._for_others if left else self._done).append(delivery)
 
     def given_up(self, jobs: list[str]) -> None:
-        """Failed or released: they may come again."""
+        """Failed or released: hints about these jobs count again."""
         self._claimed.remove(jobs)
 
-    def _let_go_soon(self) -> None:
+    def _interrupt_soon(self) -> None:
         if self._receiving is not None:
-            asyncio.get_running_loop().call_later(GRACE_SECONDS, self._let_go)
+            asyncio.get_running_loop().call_later(GRACE_SECONDS, self._interrupt)
 
-    def _let_go(self) -> None:
-        """Unless it waits again, or is about to."""
-        if self._looks:
-            self._let_go_soon()
+    def _interrupt(self) -> None:
+        """Stop receiving, unless the worker waits again or is about to."""
+        if self._claiming:
+            self._interrupt_soon()
         elif not self._waiting and self._receiving is not None and not self._receiving.expired():
             self._receiving.reschedule(0)
 
@@ -141,74 +142,74 @@ class Listener:
             except Exception as error:
                 self._breaker.failed(str(error))
                 if not isinstance(error, BrokerError):
-                    log.warning("cannot listen for hints, trying again: %s", error, exc_info=error)
+                    log.warning("cannot receive hints, retrying: %s", error, exc_info=error)
             finally:
                 self._connected = False
 
     async def close(self) -> None:
-        """When `run` has ended. What nobody has looked at is for others. May be repeated."""
+        """After `run` has ended. Hints without a claim are passed to other workers. Can be repeated."""
         with suppress(ValueError):
             self._breaker.watchers.remove(self._heard)
-        self._for_others, self._unseen = self._for_others + self._unseen, []
+        self._for_others, self._pending = self._for_others + self._pending, []
         if self._breaker.closed:
             with suppress(BrokerError):
-                await self._settle()
+                await self._acknowledge()
         await self._broker.close()
 
     async def _listen(self) -> None:
-        """Until it fails. Hints may have been lost before: look once."""
+        """Until it fails. Hints may have been lost before, so poll once."""
         await self._broker.open()
         self._connected = True
         self._breaker.succeeded()
         self._heard()
         while True:
-            await self._turn()
+            await self._step()
 
-    async def _turn(self) -> None:
-        self._stirred.clear()
-        if self._seen or self._for_others:
-            await self._clock.sleep(SETTLE_SECONDS)
-            await self._settle()
-        elif self._waiting and not self._unseen:
+    async def _step(self) -> None:
+        self._changed.clear()
+        if self._done or self._for_others:
+            await self._clock.sleep(ACK_DELAY_SECONDS)
+            await self._acknowledge()
+        elif self._waiting and not self._pending:
             await self._pause()
             found = await self._receive()
-            await self._look_is_over()
+            await self._claim_done()
             self._sort(found)
-        elif self._unseen and not self._waiting and not self._looks:
-            if not await self._clock.within(self._stirred, GRACE_SECONDS):
-                self._for_others, self._unseen = self._unseen, []
+        elif self._pending and not self._waiting and not self._claiming:
+            if not await self._clock.within(self._changed, GRACE_SECONDS):
+                self._for_others, self._pending = self._pending, []
         else:
-            await self._stirred.wait()
+            await self._changed.wait()
 
-    async def _look_is_over(self) -> None:
-        """What came during a claim may be about a job that it brings."""
-        while self._looks:
-            self._stirred.clear()
-            await self._stirred.wait()
+    async def _claim_done(self) -> None:
+        """Wait until a running claim is done: a hint may be about a job that it claims."""
+        while self._claiming:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _pause(self) -> None:
-        """Whoever can write to the broker must not be able to keep everybody looking."""
-        if self._useless >= USELESS:
+        """Limits how often invalid or useless messages can make workers poll."""
+        if self._useless >= USELESS_MAX:
             await self._clock.sleep(PAUSE_SECONDS)
         elif not self._busy:
-            await self._clock.sleep(BREATH_SECONDS)
+            await self._clock.sleep(BATCH_SECONDS)
 
-    async def _settle(self) -> None:
-        seen, self._seen = self._seen, []
+    async def _acknowledge(self) -> None:
+        done, self._done = self._done, []
         others, self._for_others = self._for_others, []
         if others:
             self._tally["received", "given_back"] += len(others)
-            await self._broker.give_back(others)
-        if seen:
-            await self._broker.settle(seen)
+            await self._broker.nack(others)
+        if done:
+            await self._broker.ack(done)
         self._breaker.succeeded()
 
     async def _receive(self) -> list[ReceivedHint]:
-        """What has piled up comes together, and costs one look. Cut short when the source is busy."""
+        """A backlog is received in one batch and costs one poll. Interrupted when the worker is busy."""
         garbage = self._broker.garbage
-        found = batch = await self._receive_once(self._mode.patience_seconds)
+        found = batch = await self._receive_once(self._mode.wait_seconds)
         rounds = 0 if self._mode.shared else ROUNDS_MAX
-        while len(batch) >= self._mode.most and rounds and self._waiting:
+        while len(batch) >= self._mode.batch_max and rounds and self._waiting:
             batch = await self._receive_once(0)
             found = found + batch
             rounds -= 1
@@ -220,13 +221,13 @@ class Listener:
         self._receiving = receiving = asyncio.timeout(None)
         try:
             async with receiving:
-                found = await self._broker.receive(seconds, self._mode.most)
+                found = await self._broker.receive(seconds, self._mode.batch_max)
             self._breaker.succeeded()
             return found
         except TimeoutError:
             if not receiving.expired():
                 raise
-            return []  # it was let go of
+            return []  # interrupted
         finally:
             self._receiving = None
 
@@ -240,9 +241,9 @@ class Listener:
             elif outcome == "others" and self._mode.shared:
                 self._for_others.append(delivery)
             else:
-                self._seen.append(delivery)
+                self._done.append(delivery)
         if news:
-            (self._unseen if self._busy else self._seen).extend(news)
+            (self._pending if self._busy else self._done).extend(news)
             self._heard()
 
     def _outcome(self, hint: Hint) -> str:

@@ -1,4 +1,4 @@
-"""A hint as it travels: a few bytes of JSON, alike in every broker. What comes back may be anything, and is checked."""
+"""Encodes and decodes hints: a few bytes of JSON, the same for every broker. Received messages are validated."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from holdfast.ids import is_uuid
 from holdfast.model.hint import Hint
 from holdfast.model.names import check_name
 
-BYTES_MAX = 1024  # every queue's name fits, with the job's id
-LEVELS = ("high", "normal", "low")  # of priorities, the most urgent first
+BYTES_MAX = 1024  # any queue name fits, with the job's id
+LEVELS = ("high", "normal", "low")  # of priority, the highest first
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[str, str | None, str | None, int]).decode
@@ -21,13 +21,13 @@ def level_of(hint: Hint) -> str:
 
 
 def written(hint: Hint) -> bytes:
-    """`["mail","SEND_EMAIL","0198...",0]`. A name too long to go along is left out: then any type may be meant."""
+    """`["mail","SEND_EMAIL","0198...",0]`. A type name that is too long is left out: the hint then covers any type."""
     message = _encode(hint)
     return message if len(message) <= BYTES_MAX else _encode(hint._replace(type=None))
 
 
 def read(message: object) -> Hint | None:
-    """None for what is no hint of ours. Somebody may have put it there on purpose (SEC-23)."""
+    """None for anything that is not a valid hint: other clients of the broker can write messages, too."""
     if isinstance(message, str):
         message = message.encode(errors="replace")
     if not isinstance(message, bytes) or len(message) > BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Hints through NATS JetStream: one stream, a subject for each level, a consumer of each for every kind of worker."""
+"""The NATS JetStream broker: one stream, a subject per priority level, a consumer per subject and kind of worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.dispatch.broker import BrokerError, ReceivedHint
 from holdfast.dispatch.messages import BYTES_MAX, LEVELS, level_of, read, written
 from holdfast.dispatch.nats_connection import CALL_SECONDS, NatsConnection, servers_of
-from holdfast.dispatch.nats_pull import ACK, NAK, STREAM, TERM, answer, linger, sweep
+from holdfast.dispatch.nats_pull import ACK, NAK, STREAM, TERM, answer, fetch_pending, wait_for_first
 from holdfast.model.hint import Hint
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SUBJECTS = {level: f"holdfast.hints.{level}" for level in LEVELS}
-MESSAGES_MAX, AGE_MAX_SECONDS = 10_000, 3600.0  # in the stream; the oldest go first
-ACK_SECONDS = 30.0  # whoever took a hint and says nothing for so long is dead
+MESSAGES_MAX, AGE_MAX_SECONDS = 10_000, 3600.0  # of the stream; the oldest messages are dropped first
+ACK_SECONDS = 30.0  # then an unacknowledged hint is delivered again
 DELIVERIES_MAX = 20
-UNUSED_SECONDS = 300.0  # a kind of worker that asks for nothing for so long is no more
+UNUSED_SECONDS = 300.0  # then the consumer of a kind of worker is deleted
 WAITING_MAX = 10_000  # workers of one kind, at once
 
 
 class NatsBroker:
-    """`kind`: whose hints are received; None sends only."""
+    """`kind`: the kind of worker that receives; None: send only."""
 
     def __init__(self, url: str, kind: str | None = None) -> None:
         self.garbage = 0
@@ -36,34 +36,34 @@ class NatsBroker:
         self._consumers = [] if kind is None else [f"{kind}-{level}" for level in LEVELS]
         self._connection: NatsConnection | None = None
         self._connecting = asyncio.Lock()
-        self._last: list[Msg] | None = None  # what came last, if we have ever asked
+        self._last: list[Msg] | None = None  # the last batch; None before the first
 
     async def open(self) -> None:
-        await self._call(self._make)
+        await self._call(self._create)
 
     async def send(self, hints: list[Hint]) -> None:
         await self._call(lambda connection: _publish(connection.client, hints))
 
     async def receive(self, seconds: float, most: int) -> list[ReceivedHint]:
-        """What is there already, high before low; else the first that comes."""
+        """Pending messages, high before low; else wait for the first one."""
         messages: list[Msg] = []
-        if self._behind() or seconds <= 0:
-            messages = await self._call(lambda connection: sweep(connection, self._consumers, most))
+        if self._has_backlog() or seconds <= 0:
+            messages = await self._call(lambda connection: fetch_pending(connection, self._consumers, most))
         if not messages and seconds > 0:
             wait = seconds + CALL_SECONDS
-            messages = await self._call(lambda connection: linger(connection, self._consumers, seconds), wait)
+            messages = await self._call(lambda connection: wait_for_first(connection, self._consumers, seconds), wait)
         self._last = messages
         return await self._read(messages)
 
-    def _behind(self) -> bool:
-        """Whether more waits there than came last time, or may do so. Asked late: what came is seen to first."""
+    def _has_backlog(self) -> bool:
+        """Whether more messages were pending after the last batch."""
         return self._last is None or any(message.metadata.num_pending for message in self._last)
 
-    async def settle(self, seen: list[ReceivedHint]) -> None:
-        await self._answer([delivery.receipt for delivery in seen], ACK)
+    async def ack(self, received: list[ReceivedHint]) -> None:
+        await self._answer([delivery.receipt for delivery in received], ACK)
 
-    async def give_back(self, unseen: list[ReceivedHint]) -> None:
-        await self._answer([delivery.receipt for delivery in unseen], NAK)
+    async def nack(self, received: list[ReceivedHint]) -> None:
+        await self._answer([delivery.receipt for delivery in received], NAK)
 
     async def close(self) -> None:
         if self._connection:
@@ -71,16 +71,16 @@ class NatsBroker:
 
     async def _call(self, work: Callable[[NatsConnection], Coroutine[Any, Any, T]], seconds: float = CALL_SECONDS) -> T:
         async with self._connecting:
-            if not (self._connection and self._connection.lasts):
+            if not (self._connection and self._connection.is_open):
                 self._connection = await NatsConnection.to(self._servers)
         return await self._connection.within(work(self._connection), seconds)
 
-    async def _make(self, connection: NatsConnection) -> None:
+    async def _create(self, connection: NatsConnection) -> None:
         self._last = None
         streams = connection.client.jetstream(timeout=CALL_SECONDS)
-        await _make_stream(streams)
+        await _create_stream(streams)
         for name, subject in zip(self._consumers, SUBJECTS.values(), strict=False):
-            await _make_consumer(streams, name, subject)
+            await _create_consumer(streams, name, subject)
 
     async def _read(self, messages: list[Msg]) -> list[ReceivedHint]:
         came = [(read(message.data), message.reply) for message in messages]
@@ -94,17 +94,17 @@ class NatsBroker:
 
 
 async def _publish(client: Client, hints: list[Hint]) -> None:
-    """They travel in order, so the answer to the last one speaks for all."""
+    """Messages are ordered, so the acknowledgement of the last one covers all."""
     for hint in hints[:-1]:
         await client.publish(SUBJECTS[level_of(hint)], written(hint))
     for hint in hints[-1:]:
-        said = await client.request(SUBJECTS[level_of(hint)], written(hint), timeout=CALL_SECONDS)
-        if b'"error"' in said.data:
-            raise BrokerError(f"NATS did not take a hint: {said.data.decode(errors='replace')[:200]}")
+        reply = await client.request(SUBJECTS[level_of(hint)], written(hint), timeout=CALL_SECONDS)
+        if b'"error"' in reply.data:
+            raise BrokerError(f"NATS rejected a hint: {reply.data.decode(errors='replace')[:200]}")
 
 
-async def _make_stream(streams: JetStreamContext) -> None:
-    """One that is there already stays as it is: somebody may have given it three replicas."""
+async def _create_stream(streams: JetStreamContext) -> None:
+    """An existing stream is not changed: the operator may have configured replicas."""
     from nats.js.errors import NotFoundError
 
     try:
@@ -119,8 +119,8 @@ async def _make_stream(streams: JetStreamContext) -> None:
         )
 
 
-async def _make_consumer(streams: JetStreamContext, name: str, subject: str) -> None:
-    """Hints from before its time are not for it: whoever opens it looks into the database first."""
+async def _create_consumer(streams: JetStreamContext, name: str, subject: str) -> None:
+    """It gets new messages only: a listener polls the database after `open`."""
     from nats.js.api import ConsumerConfig, DeliverPolicy
 
     config = ConsumerConfig(

@@ -1,4 +1,4 @@
-"""Libraries that are not part of the base install: who needs one that is not there is told what to type."""
+"""Checks that an optional library is installed, and names the extra to install if not."""
 
 from importlib import import_module
 
@@ -6,7 +6,7 @@ from holdfast.errors import Invalid
 
 
 def require(library: str, *, extra: str, who: str) -> None:
-    """`who`: the setting that asks for it. It is imported, for one that is there may still not work."""
+    """`who`: the setting that needs it. It is imported, because an installed library may still be broken."""
     try:
         import_module(library)
     except ImportError:

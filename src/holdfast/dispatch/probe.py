@@ -1,4 +1,4 @@
-"""Whether the broker is there, for a process that only sends: it may have nothing to send for long."""
+"""Checks that the broker is reachable, for a process that only sends and may have nothing to send for long."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from holdfast.dispatch.broker import Broker
 
 
 class BrokerProbe:
-    """It tries at the start, and while the breaker is open: else its health would be that of the last hint."""
+    """Connects at the start, and while the breaker is open."""
 
     def __init__(self, broker: Broker, breaker: Breaker, clock: Clock) -> None:
         self._broker, self._breaker, self._clock = broker, breaker, clock
-        self._turned = asyncio.Event()
-        breaker.watchers.append(self._turned.set)
+        self._changed = asyncio.Event()
+        breaker.watchers.append(self._changed.set)
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            self._turned.clear()
+            self._changed.clear()
             await self._try()
             if self._breaker.closed:
-                await self._turned.wait()
-            await self._clock.sleep(PAUSE_MAX_SECONDS)  # one that opens and does not send must not flap
+                await self._changed.wait()
+            await self._clock.sleep(PAUSE_MAX_SECONDS)  # a broker that connects but rejects hints must not flap
 
     async def _try(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The jobs that this process claimed a moment ago: a hint about one of them is old news."""
+"""The jobs that this process claimed recently: hints about them are ignored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.clock import Clock
 
-KEPT_SECONDS = 2.0  # a hint seldom takes longer; and a job that was lost may be hinted at anew
+KEPT_SECONDS = 2.0  # hints seldom take longer; a lost job may get a new hint
 KEPT_MAX = 10_000
 
 
@@ -24,7 +24,7 @@ class RecentClaims:
             del self._since[next(iter(self._since))]
 
     def remove(self, jobs: Iterable[str]) -> None:
-        """Not ours any more: the next hint about them is news."""
+        """Released: hints about them count again."""
         for job in jobs:
             self._since.pop(job, None)
 

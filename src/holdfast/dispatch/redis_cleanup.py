@@ -1,4 +1,4 @@
-"""What nobody uses any more in Redis: groups of a kind of worker that is gone, and readers that are."""
+"""Removes unused consumer groups and consumers from Redis."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 
 from holdfast.dispatch.redis_connection import RedisConnection
 
-TIDIED = "holdfast:hints:tidied"
-EVERY_SECONDS = 60  # by one of all
-GONE_SECONDS = 600.0  # without a word: all its workers are gone, or busy for so long that they look for themselves
+CLEANUP_LOCK = "holdfast:hints:cleanup"
+EVERY_SECONDS = 60  # by one process for all
+GONE_SECONDS = 600.0  # idle for so long, a consumer is removed; a busy worker polls meanwhile
 
 
-async def tidy(line: RedisConnection, streams: Iterable[str]) -> None:
-    """Whoever is still there and finds its group gone makes a new one, and looks into the database."""
-    (ours,) = await line.ask([("SET", TIDIED, "1", "NX", "EX", EVERY_SECONDS)])
+async def remove_unused(connection: RedisConnection, streams: Iterable[str]) -> None:
+    """A worker that finds its group removed creates a new one, and polls the database."""
+    (ours,) = await connection.call([("SET", CLEANUP_LOCK, "1", "NX", "EX", EVERY_SECONDS)])
     if ours:
         for stream in streams:
-            (groups,) = await line.ask([("XINFO", "GROUPS", stream)])
+            (groups,) = await connection.call([("XINFO", "GROUPS", stream)])
             for group in groups:
-                await _tidy_group(line, stream, _named(group)[b"name"])
+                await _clean_group(connection, stream, _named(group)[b"name"])
 
 
-async def _tidy_group(line: RedisConnection, stream: str, group: bytes) -> None:
-    (listed,) = await line.ask([("XINFO", "CONSUMERS", stream, group)])
-    readers = [_named(reader) for reader in listed]
-    gone = [reader for reader in readers if reader[b"idle"] > GONE_SECONDS * 1000]
-    if len(gone) == len(readers):
-        await line.ask([("XGROUP", "DESTROY", stream, group)])
+async def _clean_group(connection: RedisConnection, stream: str, group: bytes) -> None:
+    (listed,) = await connection.call([("XINFO", "CONSUMERS", stream, group)])
+    consumers = [_named(consumer) for consumer in listed]
+    gone = [consumer for consumer in consumers if consumer[b"idle"] > GONE_SECONDS * 1000]
+    if len(gone) == len(consumers):
+        await connection.call([("XGROUP", "DESTROY", stream, group)])
         return
-    for reader in gone:
-        if not reader[b"pending"]:  # else its hints would go with it
-            await line.ask([("XGROUP", "DELCONSUMER", stream, group, reader[b"name"])])
+    for consumer in gone:
+        if not consumer[b"pending"]:  # deleting it would lose its pending hints
+            await connection.call([("XGROUP", "DELCONSUMER", stream, group, consumer[b"name"])])
 
 
 def _named(flat: list[Any]) -> dict[bytes, Any]:

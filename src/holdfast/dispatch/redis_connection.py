@@ -1,4 +1,4 @@
-"""A connection to Redis that fails soon and says why; what comes back is as Redis says it, without interpretation."""
+"""A raw connection to Redis with time limits; replies are not interpreted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from holdfast.dispatch.broker import BrokerError, SubscriptionLost
 
-CALL_SECONDS = 1.5  # what Redis takes longer for, it does not do
+CALL_SECONDS = 1.5  # time limit of a round trip
 
 _DATABASE = re.compile(r"/?\d*")
 
@@ -17,26 +17,26 @@ Command = tuple[Any, ...]
 
 
 class RedisConnection:
-    """One connection, for one round trip at a time: half the cost of a client with a pool, and hints want to be quick.
+    """One connection, one round trip at a time: half the cost of a client with a pool.
 
-    It connects when it is needed, and again after whatever went wrong. `ValueError` or `TypeError`: the URL is not one.
+    It connects on demand, and again after an error. `ValueError` or `TypeError`: the URL is invalid.
     """
 
     def __init__(self, url: str) -> None:
         connection_class, options = _options(url)
-        self._connection = _made(connection_class, options)
+        self._connection = _create(connection_class, options)
         self._free = asyncio.Lock()
 
-    async def ask(
+    async def call(
         self,
         commands: list[Command],
         *,
         seconds: float = CALL_SECONDS,
         allow: str = "NOTHING",
-        twice: bool = False,
+        retry: bool = False,
     ) -> list[Any]:
-        """The answer to each. `allow`: a refusal that begins so is one, too. `twice`: it may have been closed because
-        it said nothing for long, and that is no failure."""
+        """The reply to each command. `allow`: the prefix of an error reply that is accepted. `retry`: retry once if the
+        connection was closed, for example because it was idle."""
         from redis.exceptions import ConnectionError as Closed
         from redis.exceptions import RedisError
 
@@ -45,16 +45,16 @@ class RedisConnection:
                 try:
                     answers = await self._round_trip(commands)
                 except Closed:
-                    if not twice:
+                    if not retry:
                         raise
                     answers = await self._round_trip(commands)
         except TimeoutError:
-            raise BrokerError("Redis does not answer") from None
+            raise BrokerError("Redis call timed out") from None
         except (RedisError, OSError) as error:
-            raise told(error) from None
+            raise broker_error(error) from None
         for answer in answers:
             if isinstance(answer, Exception) and not str(answer).startswith(allow):
-                raise told(answer)
+                raise broker_error(answer)
         return answers
 
     async def _round_trip(self, commands: list[Command]) -> list[Any]:
@@ -75,19 +75,19 @@ class RedisConnection:
 
 
 def connect(url: str, pool_size: int) -> Any:
-    """A client with connections of its own, for those who ask many things at once; each call needs a time limit."""
+    """A client with a connection pool, for concurrent calls; each call needs a time limit."""
     from redis.asyncio import BlockingConnectionPool, Redis
 
     connection_class, options = _options(url)
     pool = BlockingConnectionPool(
         max_connections=pool_size, timeout=CALL_SECONDS, connection_class=connection_class, **options
     )
-    _made(pool.connection_class, pool.connection_kwargs)
+    _create(pool.connection_class, pool.connection_kwargs)
     return Redis.from_pool(pool)
 
 
-def _made(connection_class: Any, options: dict[str, Any]) -> Any:
-    """Not connected; but an option that is not one is refused now."""
+def _create(connection_class: Any, options: dict[str, Any]) -> Any:
+    """Not connected yet, but invalid options are rejected now."""
     from redis.exceptions import RedisError
 
     try:
@@ -102,20 +102,20 @@ def _options(url: str) -> tuple[Any, dict[str, Any]]:
     from redis.backoff import NoBackoff
 
     if not _DATABASE.fullmatch(urlsplit(url).path) and not url.startswith("unix:"):
-        raise ValueError("the database of a Redis is a number")  # it would be taken for 0
+        raise ValueError("the database of a Redis URL must be a number")  # redis-py would use 0
     options: dict[str, Any] = {
         **parse_url(url),
         "socket_timeout": None,  # each call has a time limit
         "socket_connect_timeout": CALL_SECONDS,
-        "retry": Retry(NoBackoff(), 0),  # that is for the breaker to say
+        "retry": Retry(NoBackoff(), 0),  # the circuit breaker decides
         "protocol": 2,
         "decode_responses": False,
     }
     return options.pop("connection_class", Connection), options
 
 
-def told(error: Exception) -> BrokerError:
-    """What Redis says holds no password; what it cannot do, whatever the reason, is done by the database meanwhile."""
-    said = " ".join(str(error).split())[:200] or type(error).__name__
-    gone = said.startswith(("NOGROUP", "UNBLOCKED", "no such key"))
-    return SubscriptionLost("Redis: the streams of hints are not there") if gone else BrokerError(f"Redis: {said}")
+def broker_error(error: Exception) -> BrokerError:
+    """Redis' own message, which contains no password."""
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    gone = text.startswith(("NOGROUP", "UNBLOCKED", "no such key"))
+    return SubscriptionLost("Redis: the streams of hints do not exist") if gone else BrokerError(f"Redis: {text}")

@@ -1,4 +1,4 @@
-"""Redis Pub/Sub between servers: whoever changed something says so, and the others look at once instead of soon."""
+"""Redis Pub/Sub: servers notify each other of changes, and publish job events to external subscribers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
 from holdfast.ids import Ids
 
-CHANGED = "holdfast:changed"  # among servers: look into the event log
-# For programs outside, each behind the prefix that the settings give. The last two are followed by what the job is
-# about, else by its id.
+CHANGED = "holdfast:changed"  # between servers: new events in the event log
+# Channels for external subscribers, with the configured prefix. The last two are followed by the job's subject, or else
+# its id.
 WORKER_STATUS, PROGRESS, COMPLETE = "worker_status", "transcode_progress:", "transcode_complete:"
-SPEAKER = "holdfast:speaker"
-SPEAKS_SECONDS = 3.0  # without a word from the speaker, another speaks
+PUBLISHER = "holdfast:publisher"
+LEASE_SECONDS = 3.0  # of the publishing server; then another server takes over
 CALL_SECONDS = 1.5
-CALM_SECONDS = 0.02  # between two words about changes: one is good for all that came before it
+DEBOUNCE_SECONDS = 0.02  # between two notifications: one covers all earlier changes
 LISTEN_SECONDS = 5.0
 
-# Ours still, or ours from now on.
-_SPEAK = """
+# Renew or take the publisher lease.
+_TAKE_LEASE = """
 local who = redis.call('GET', KEYS[1])
 if who and who ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -38,87 +38,87 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedisPubSub:
-    """All that is lost with Redis is a fraction of a second: servers look by themselves, only less often."""
+    """Without Redis, servers poll the event log, with a little more latency."""
 
     def __init__(
-        self, redis: Any, breaker: Breaker, clock: Clock, ids: Ids, *, look: Callable[[], None], prefix: str = ""
+        self, redis: Any, breaker: Breaker, clock: Clock, ids: Ids, *, poll: Callable[[], None], prefix: str = ""
     ) -> None:
-        self.redis, self.breaker, self._clock, self._look = redis, breaker, clock, look
+        self.redis, self.breaker, self._clock, self._poll = redis, breaker, clock, poll
         self._prefix = prefix
         self._me = f"{ids.bits(64):016x}".encode()
         self._changed = False
-        self._telling: asyncio.Task[None] | None = None
+        self._notifying: asyncio.Task[None] | None = None
 
-    # -- among servers ----------------------------------------------------------------------------------------
+    # -- between servers --------------------------------------------------------------------------------------
 
     def changed(self, *_: object) -> None:
-        """An observer of the engine: something was committed through this server."""
-        self._look()
+        """An observer of the engine: this server committed a change."""
+        self._poll()
         self._changed = True
-        if self._telling is None and self.breaker.allows:
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+        if self._notifying is None and self.breaker.allows:
+            self._notifying = asyncio.get_running_loop().create_task(self._notify())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         try:
             while self._changed and self.breaker.allows:
                 self._changed = False
-                await self.ask(self.redis.publish(CHANGED, self._me))
-                await self._clock.sleep(CALM_SECONDS)
+                await self.call(self.redis.publish(CHANGED, self._me))
+                await self._clock.sleep(DEBOUNCE_SECONDS)
         finally:
-            self._telling = None
+            self._notifying = None
 
     async def run(self) -> None:
-        """Until cancelled: listen to the other servers."""
+        """Receive the notifications of other servers, until cancelled."""
         from redis.exceptions import RedisError
 
         while True:
             try:
-                async with self.redis.pubsub() as heard:
+                async with self.redis.pubsub() as subscription:
                     async with asyncio.timeout(CALL_SECONDS):
-                        await heard.subscribe(CHANGED)
+                        await subscription.subscribe(CHANGED)
                     self.breaker.succeeded()
-                    self._look()  # what was said before we listened
-                    await self._listen(heard)
+                    self._poll()  # notifications before the subscription were missed
+                    await self._listen(subscription)
             except (RedisError, OSError, TimeoutError) as error:
                 self.breaker.failed(type(error).__name__)
             await self._clock.sleep(max(0.1, self.breaker.pause))
 
-    async def _listen(self, heard: Any) -> None:
+    async def _listen(self, subscription: Any) -> None:
         while True:
-            said = await heard.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
-            if said is not None and said["data"] != self._me:
-                self._look()
+            message = await subscription.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
+            if message is not None and message["data"] != self._me:
+                self._poll()
 
-    # -- to whoever listens outside ---------------------------------------------------------------------------
+    # -- to external subscribers ------------------------------------------------------------------------------
 
-    async def speaks(self) -> bool:
-        """Does somebody listen, and is it for us to speak? One server does for all."""
-        if not self.breaker.allows or not await self._is_listened_to():
+    async def is_publisher(self) -> bool:
+        """Whether there are subscribers and this server publishes. One server publishes for all."""
+        if not self.breaker.allows or not await self._has_subscribers():
             return False
-        return bool(await self.ask(self.redis.eval(_SPEAK, 1, SPEAKER, self._me, round(SPEAKS_SECONDS * 1000))))
+        return bool(await self.call(self.redis.eval(_TAKE_LEASE, 1, PUBLISHER, self._me, round(LEASE_SECONDS * 1000))))
 
-    async def _is_listened_to(self) -> bool:
+    async def _has_subscribers(self) -> bool:
         pipeline = self.redis.pipeline(transaction=False)
         pipeline.execute_command("PUBSUB", "NUMPAT")
         literal = _GLOB.sub(r"\\\1", self._prefix)
         for pattern in (WORKER_STATUS, f"{PROGRESS}*", f"{COMPLETE}*"):
             pipeline.execute_command("PUBSUB", "CHANNELS", literal + pattern)
-        return any(await self.ask(pipeline.execute()) or ())
+        return any(await self.call(pipeline.execute()) or ())
 
-    async def say(self, words: list[tuple[str, Mapping[str, Any]]]) -> None:
-        """(channel, what) to each; the channel without its prefix."""
+    async def publish(self, messages: list[tuple[str, Mapping[str, Any]]]) -> None:
+        """Publish each (channel, message); the channel without its prefix."""
         pipeline = self.redis.pipeline(transaction=False)
-        for place, what in words:
-            pipeline.execute_command("PUBLISH", self._prefix + place, _encode(what))
-        await self.ask(pipeline.execute())
+        for channel, message in messages:
+            pipeline.execute_command("PUBLISH", self._prefix + channel, _encode(message))
+        await self.call(pipeline.execute())
 
-    async def ask(self, asked: Any) -> Any:
-        """None where Redis does not answer in time, or not at all."""
+    async def call(self, pending: Any) -> Any:
+        """The reply; None if Redis is unreachable or too slow."""
         from redis.exceptions import RedisError
 
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                answer = await asked
+                answer = await pending
         except (RedisError, OSError, TimeoutError) as error:
             self.breaker.failed(type(error).__name__)
             return None
@@ -126,6 +126,6 @@ class RedisPubSub:
         return answer
 
     async def close(self) -> None:
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
+        if self._notifying is not None:
+            await asyncio.wait([self._notifying])
         await self.redis.aclose()

@@ -1,4 +1,4 @@
-"""A copy in Redis of how jobs are, for those who ask often. It is shown, and nothing is decided by it."""
+"""A cache of job status in Redis, for clients that poll often. Only reads use it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.errors import HoldfastError
 from holdfast.model.summary import JobSummary
 
-READ_SECONDS = 0.05  # whoever asks gets the database's answer then
+READ_SECONDS = 0.05  # then the database is read instead
 WRITE_SECONDS = 1.0
-COPY_BYTES_MAX = 32 * 1024  # of one job; a larger one is not copied, and its place says so
+COPY_BYTES_MAX = 32 * 1024  # of one job; a larger one is stored as a stamp only
 MAC_CHARS, STAMP_CHARS = 32, 40
 
-# Whoever comes later with something older changes nothing.
+# Never replace a newer copy with an older one.
 _NEWER = """
 local there = redis.call('GET', KEYS[1])
 if there and string.sub(there, 1, 40) > ARGV[1] then return 0 end
@@ -40,7 +40,7 @@ def key_of(job_id: str) -> str:
 
 
 class StatusCache:
-    """Each copy is signed with a secret of the database's: what somebody else put there is as good as nothing."""
+    """Each copy is signed with a secret from the database: forged entries are ignored."""
 
     def __init__(
         self,
@@ -57,25 +57,25 @@ class StatusCache:
         self._reads: Batcher[str, Any] = Batcher(self._read)
 
     async def get(self, job_id: str, tenant: str) -> JobSummary | None:
-        """As somebody saw it lately; None where the database must be asked, whatever the reason."""
+        """The cached status; None if the database must be read."""
         if not self._breaker.allows:
             return None
         if (found := await self._reads.put(job_id)) is None:
             return None
         try:
-            whose, outline = _decode(await self._opened(job_id, found))
-        except HoldfastError:  # the secret cannot be read now
+            owner, outline = _decode(await self._verified(job_id, found))
+        except HoldfastError:  # the secret cannot be read
             return None
-        except ValueError:  # too large, or cut off, forged, of another version of ours
+        except ValueError:  # too large, truncated, forged, or of another version
             if len(found) != STAMP_CHARS:
                 await self._forget(job_id)
             return None
-        return msgspec.structs.replace(outline, now_at=self._clock.now()) if whose == tenant else None
+        return msgspec.structs.replace(outline, now_at=self._clock.now()) if owner == tenant else None
 
     async def put(self, seen: Sequence[tuple[str, JobSummary, float]], read_at: float) -> bool:
-        """(tenant, job, for how long), read at that monotonic time or later. What took long on its way is not kept.
+        """Store (tenant, job, seconds to live), read at that monotonic time or later. Stale reads are not stored.
 
-        False if it was not done."""
+        False if nothing was stored."""
         if not self._breaker.allows or self._clock.monotonic() - read_at > WRITE_SECONDS:
             return False
         try:
@@ -83,21 +83,23 @@ class StatusCache:
         except HoldfastError:
             return False
         pipeline = self._redis.pipeline(transaction=False)
-        for tenant, outline, lasts in seen:
+        for tenant, outline, seconds_to_live in seen:
             stamp = _stamp(outline)
-            copy = stamp + self._sealed(stamp, tenant, outline)
-            pipeline.execute_command("EVAL", _NEWER, 1, key_of(outline.id), stamp, copy, max(1, round(lasts * 1000)))
+            copy = stamp + self._signed(stamp, tenant, outline)
+            pipeline.execute_command(
+                "EVAL", _NEWER, 1, key_of(outline.id), stamp, copy, max(1, round(seconds_to_live * 1000))
+            )
         return await self._try(pipeline.execute(), WRITE_SECONDS) is not None
 
-    def _sealed(self, stamp: bytes, tenant: str, outline: JobSummary) -> bytes:
+    def _signed(self, stamp: bytes, tenant: str, outline: JobSummary) -> bytes:
         body = _encode((tenant, outline))
         return b"" if len(body) > COPY_BYTES_MAX else self._mac(outline.id, stamp, body) + body
 
-    async def _opened(self, job_id: str, copy: bytes) -> bytes:
+    async def _verified(self, job_id: str, copy: bytes) -> bytes:
         self._key = self._key or await self._secret()
         stamp, mac, body = copy[:STAMP_CHARS], copy[STAMP_CHARS:][:MAC_CHARS], copy[STAMP_CHARS + MAC_CHARS :]
         if not hmac.compare_digest(mac, self._mac(job_id, stamp, body)):
-            raise ValueError("not ours")
+            raise ValueError("invalid signature")
         return body
 
     def _mac(self, job_id: str, stamp: bytes, body: bytes) -> bytes:
@@ -110,13 +112,13 @@ class StatusCache:
         found = await self._try(self._redis.mget([key_of(job_id) for job_id in job_ids]), READ_SECONDS)
         return found or [None] * len(job_ids)
 
-    async def _try(self, asked: Any, seconds: float) -> Any:
-        """None where Redis does not answer in time, or not at all."""
+    async def _try(self, pending: Any, seconds: float) -> Any:
+        """The reply; None if Redis is unreachable or too slow."""
         from redis.exceptions import RedisError
 
         try:
             async with asyncio.timeout(seconds):
-                answer = await asked
+                answer = await pending
         except (RedisError, OSError, TimeoutError) as error:
             self._breaker.failed(type(error).__name__)
             return None
@@ -125,5 +127,5 @@ class StatusCache:
 
 
 def _stamp(outline: JobSummary) -> bytes:
-    """Of fixed length: of two, the greater is the newer. Not all that is shown of a job counts as a version."""
+    """Of fixed length: the greater of two is the newer. The time covers changes that do not increase the version."""
     return b"%020d%020d" % (outline.version, to_micros(outline.updated_at))

@@ -1,4 +1,4 @@
-"""Sends hints to the broker after a commit, and by the database while the broker is away. Nobody waits for it."""
+"""Sends hints to the broker after a commit, in the background; through the database while the broker is unreachable."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class HintSender:
-    """A waker of the engine. `by_database` is the way that needs no broker; None where nobody need be told.
+    """A waker of the engine. `by_database` sends hints without the broker; None if that is not needed.
 
-    The first hint goes out at once; those that come while it is under way, and a moment longer, go together.
+    The first hint is sent at once; hints that arrive meanwhile are sent in one batch.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class HintSender:
 
     def __call__(self, hints: Sequence[Hint]) -> None:
         if self._mode.also_by_database:
-            self._tell_by_database(hints)
+            self._send_by_database(hints)
         if not self._breaker.allows:
             self._fall_back(hints)
             return
@@ -53,7 +53,7 @@ class HintSender:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def close(self) -> None:
-        """What waits is sent first, if that can be done soon."""
+        """Send the pending hints, with a time limit."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         if self._task is not None:
@@ -70,20 +70,20 @@ class HintSender:
                 batch = []
                 await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
         except asyncio.CancelledError:
-            await self._say_at_last(batch + self._next())
+            await self._send_last(batch + self._next())
             raise
         finally:
             self._task = None
 
-    async def _say_at_last(self, hints: list[Hint]) -> None:
-        """The event loop ends, and nobody has closed us: a script that creates a job and is done."""
+    async def _send_last(self, hints: list[Hint]) -> None:
+        """The event loop ends without `close`, as in a script that creates a job and exits."""
         if hints and self._breaker.closed:
             with suppress(BrokerError):
                 await self._broker.send(hints)
                 self._tally["sent", "broker"] += len(hints)
 
     def _next(self) -> list[Hint]:
-        """Of many of a kind, a few: each wakes somebody, and whoever wakes takes many jobs."""
+        """The next batch. Of many hints of a kind, a few: a worker that wakes claims many jobs."""
         batch: list[Hint] = []
         kinds: Counter[tuple[str, str | None]] = Counter()
         while self._waiting and len(batch) < BATCH_MAX:
@@ -113,9 +113,9 @@ class HintSender:
 
     def _fall_back(self, hints: Sequence[Hint]) -> None:
         if not self._mode.also_by_database:
-            self._tell_by_database(hints)
+            self._send_by_database(hints)
 
-    def _tell_by_database(self, hints: Sequence[Hint]) -> None:
+    def _send_by_database(self, hints: Sequence[Hint]) -> None:
         self._tally["sent", "database"] += len(hints)
         if self._by_database is not None:
             self._by_database(hints)

@@ -8,9 +8,8 @@ from typing import Any
 from holdfast.background import Loop
 from holdfast.batching import Batcher
 from holdfast.clock import Clock
-from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.breaker import Breaker, OutageLogger
 from holdfast.dispatch.optional import require
-from holdfast.dispatch.outage_log import Telling
 from holdfast.dispatch.redis_pubsub import RedisPubSub
 from holdfast.dispatch.redis_status import StatusCache
 from holdfast.engine import Engine
@@ -65,8 +64,8 @@ class RedisServices:
         channel_prefix: str = "",
     ) -> None:
         self.breaker = Breaker(clock, ids)
-        Telling(self.breaker, lost=_lost, back=_back)
-        self._live = RedisPubSub(redis, self.breaker, clock, ids, look=feed.wake, prefix=channel_prefix)
+        OutageLogger(self.breaker, lost=_lost, back=_back)
+        self._live = RedisPubSub(redis, self.breaker, clock, ids, poll=feed.wake, prefix=channel_prefix)
         self._announcer = RedisAnnouncer(self._live, feed, clock)
         self.cached: JobCache | None = None
         if cache_seconds:

@@ -28,7 +28,7 @@ class RedisAnnouncer:
         while True:
             await self._clock.sleep(ASK_SECONDS)
             try:
-                if await self._live.speaks():
+                if await self._live.is_publisher():
                     await self._announce()
             except HoldfastError:  # without the database there is nothing to publish
                 continue
@@ -47,7 +47,7 @@ class RedisAnnouncer:
                     await self._publish(entries)
                 if (now := self._clock.monotonic()) - asked_at >= ASK_SECONDS:
                     asked_at = now
-                    if not await self._live.speaks():
+                    if not await self._live.is_publisher():
                         return
         finally:
             self._feed.leave(watch)
@@ -57,7 +57,7 @@ class RedisAnnouncer:
         about = await self._feed.about({event.job_id for event in told if not sse.is_of_worker(event)})
         words = [_message(event, about.get(event.job_id)) for event in told]
         if words:
-            await self._live.say(words)
+            await self._live.publish(words)
 
 
 def _is_announced(event: Event) -> bool:
