@@ -9,7 +9,6 @@ import os
 import secrets
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,8 +33,6 @@ from tests.servers.s3 import S3Server
 from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of a thousand processes would compile the package again
-sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
