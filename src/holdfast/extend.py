@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.engine.admin.audit import Deed, record
-from holdfast.engine.hooks.claim import Allow, Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.admin.audit import AuditedAction, record
+from holdfast.engine.hooks.claim import Allow, CancelJob, ClaimRequest, Defer, RejectJob
 from holdfast.engine.hooks.create import CreateRequest
 from holdfast.engine.hooks.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
 from holdfast.engine.hooks.moves import MoveRequest
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allow",
-    "Cancel",
+    "CancelJob",
     "Checked",
     "ClaimRequest",
     "Clause",
@@ -69,7 +69,7 @@ __all__ = [
     "Manifest",
     "MoveRequest",
     "Query",
-    "Reject",
+    "RejectJob",
     "Reply",
     "Request",
     "Secret",
@@ -292,7 +292,7 @@ class Extension(Definitions):
             encode_object(said, "metadata", max_bytes=AUDIT_BYTES_MAX)
         except Invalid as error:
             raise Invalid(f"{wrong} {error.message}", code="invalid_audit_line") from None
-        return await record(tx, Deed(f"extension {self.name}", action, subject, detail))
+        return await record(tx, AuditedAction(f"extension {self.name}", action, subject, detail))
 
     # -- tables and queries -----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.admin.audit import Deed, record
+from holdfast.engine.admin.audit import AuditedAction, record
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.store import Tx
 from tests.engine.steps import ask
@@ -15,7 +15,7 @@ from tests.engine.tampering import tamper
 
 async def tell(engine: Engine, *actions: str, **detail: Any) -> None:
     for action in actions:
-        told = Deed("alice", action, "a job", detail)
+        told = AuditedAction("alice", action, "a job", detail)
         await engine.store.write(lambda tx, told=told: record(tx, told))  # type: ignore[misc]
 
 
@@ -121,11 +121,11 @@ async def test_what_does_not_happen_is_not_told(engine: Engine) -> None:
         raise Invalid("no")
 
     async def breaks(tx: Tx) -> None:
-        await record(tx, Deed("alice", "a"))
+        await record(tx, AuditedAction("alice", "a"))
         raise Invalid("no")
 
     with pytest.raises(Invalid):
-        await engine.audit.record(refuses, lambda _: Deed("alice", "a"))
+        await engine.audit.record(refuses, lambda _: AuditedAction("alice", "a"))
     with pytest.raises(Invalid):
         await engine.store.write(breaks)
     assert (await engine.audit.page()).lines == []

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits
+from holdfast.engine import Engine, EngineLimits
 from holdfast.errors import Conflict, IllegalMove, Invalid, LeaseLost, NotFound
 from holdfast.lifecycle import Actor, Lifecycles, State
 from holdfast.model import NewJob
@@ -185,7 +185,7 @@ async def test_a_retry_that_is_due_is_queued_again(engine: Engine, worker: str, 
 
 
 async def test_requeue_is_bounded_per_call(engine: Engine, worker: str, clock: MovableClock) -> None:
-    engine.ctx.limits = Limits(sweep_batch=3)
+    engine.ctx.limits = EngineLimits(sweep_batch=3)
     await engine.create_many([NewJob(type="n", delay_seconds=1) for _ in range(7)])
     clock.advance(1)
 

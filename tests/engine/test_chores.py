@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Rejection
-from holdfast.engine.maintenance.due_work import Chores
+from holdfast.engine.maintenance.due_work import DueWork
 from holdfast.model import Liveness, NewJob
 from tests.engine.steps import ask, run, sweep
 
@@ -13,7 +13,7 @@ DAY = 86_400.0
 
 async def seen(engine: Engine) -> set[str]:
     found = await engine.polls.due_work(workers_kept=DAY, claims_kept=3600)
-    return {name for name in Chores.__struct_fields__ if getattr(found, name)}
+    return {name for name in DueWork.__struct_fields__ if getattr(found, name)}
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.hooks.claim import Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooks.claim import CancelJob, ClaimRequest, Defer, RejectJob
 from holdfast.engine.hooks.moves import REFUSED_SECONDS
 from holdfast.errors import Refused
 from holdfast.lifecycle import State
@@ -19,8 +19,8 @@ from tests.engine.steps import ask, stored
 from tests.known.test_one_poisoned_row import spoil
 
 VERDICTS: dict[str, Any] = {
-    "reject": Reject("SAFE_BLOCK", "no"),
-    "cancel": Cancel("gone"),
+    "reject": RejectJob("SAFE_BLOCK", "no"),
+    "cancel": CancelJob("gone"),
     "defer": Defer(30, "too many of them"),
     "allow": None,
 }
@@ -71,11 +71,11 @@ async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engin
 @pytest.mark.parametrize(
     ("verdict", "lifecycle"),
     [
-        (Reject("SAFE_BLOCK"), "images"),
-        (Cancel(), "images"),
-        (Reject("", "no code"), "generation"),
-        (Reject("E", 7), "generation"),  # type: ignore[arg-type]
-        (Cancel(""), "default"),
+        (RejectJob("SAFE_BLOCK"), "images"),
+        (CancelJob(), "images"),
+        (RejectJob("", "no code"), "generation"),
+        (RejectJob("E", 7), "generation"),  # type: ignore[arg-type]
+        (CancelJob(""), "default"),
         (Defer(-1), "default"),
         (Defer(1, " "), "default"),
         ("yes", "default"),
@@ -180,7 +180,7 @@ async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -
     made = await engine.create(NewJob(type="n", lifecycle="images", payload={"verdict": "later"}, policy=policy))
     [lease] = await engine.claim(worker)
     await engine.fail(worker, lease.id, lease.token, "E")
-    verdicts["later"] = Reject("SAFE_BLOCK")
+    verdicts["later"] = RejectJob("SAFE_BLOCK")
     assert await engine.claim(worker) == []
     waits = await engine.reads.get(made.id)
     assert (waits.state, waits.due, waits.reason) == (State.RETRYING, False, "E"), "why it is tried again stays"

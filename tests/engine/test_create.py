@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Created, Engine, Limits
-from holdfast.engine.insert import ready
+from holdfast.engine import Created, Engine, EngineLimits
+from holdfast.engine.insert import checked
 from holdfast.engine.maintenance.prune import SEEN_SECONDS, Retention
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import HoldfastError, Invalid, KeyReused, NotFound, StoreUnavailable
@@ -113,7 +113,7 @@ async def test_one_wrong_job_refuses_the_whole_batch(engine: Engine) -> None:
 
 
 async def test_more_jobs_than_one_statement_takes_are_created_all_or_none(engine: Engine) -> None:
-    engine.ctx.limits = Limits(batch_max=2)
+    engine.ctx.limits = EngineLimits(batch_max=2)
     with pytest.raises(Invalid) as refused:
         await engine.create_many([NewJob(type="n")] * 4 + [NewJob(type="n", priority=10**6)])
     assert refused.value.fields["place"] == 4
@@ -398,7 +398,7 @@ async def test_orphans_are_accepted_after_a_while(engine: Engine, clock: Movable
 
 async def test_orphans_wait_for_ever_where_the_limit_is_zero(engine: Engine, clock: MovableClock) -> None:
     """C-9: `accept_orphans_seconds` 0 means never."""
-    engine.ctx.limits = Limits(accept_orphans_seconds=0)
+    engine.ctx.limits = EngineLimits(accept_orphans_seconds=0)
     await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
     clock.advance(DAY)
     assert await engine.maintenance.accept_orphans() == 0
@@ -434,7 +434,7 @@ async def test_trouble_with_a_taken_key_is_no_answer_to_the_jobs_that_were_made_
 
     monkeypatch.setattr("holdfast.engine.create.create_each", away)
     jobs = [NewJob(type="echo", idempotency_key="k"), NewJob(type="echo"), NewJob(type="echo", idempotency_key="new")]
-    taken, *made = await engine.create_each([ready(job) for job in jobs])
+    taken, *made = await engine.create_each([checked(job) for job in jobs])
     assert isinstance(taken, StoreUnavailable)
     assert [type(one) for one in made] == [Created, Created]
     assert len((await engine.reads.page()).jobs) == 3

@@ -9,7 +9,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.reads import queue_stats as counting
-from holdfast.engine.reads.queue_stats import NAMES_MAX, PATIENCE_SECONDS, Depth, Depths
+from holdfast.engine.reads.queue_stats import NAMES_MAX, PATIENCE_SECONDS, QueueDepth, QueueStats
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
@@ -58,7 +58,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
     await engine.fail(worker, lease.id, lease.token, "E_BUSY", retry_after_seconds=HOUR)
     await engine.create(NewJob(type="later", delay_seconds=HOUR))
     found = (await engine.reads.queue_stats()).queues
-    assert found == {"default": Depth(waiting=1, delayed=1, retrying=1, created=1, running=1)}
+    assert found == {"default": QueueDepth(waiting=1, delayed=1, retrying=1, created=1, running=1)}
     assert (found["default"].later, found["default"].jobs) == (3, 5)
 
 
@@ -77,10 +77,13 @@ async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock
     clock.advance(30)
     await engine.create(NewJob(type="echo", queue="a"))
     found = (await engine.reads.queue_stats()).queues
-    assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=30), Depth(delayed=1))
+    assert (found["a"], found["b"]) == (QueueDepth(waiting=2, oldest_seconds=30), QueueDepth(delayed=1))
     clock.advance(50)
     found = (await engine.reads.queue_stats()).queues
-    assert (found["a"], found["b"]) == (Depth(waiting=2, oldest_seconds=80), Depth(waiting=1, oldest_seconds=20))
+    assert (found["a"], found["b"]) == (
+        QueueDepth(waiting=2, oldest_seconds=80),
+        QueueDepth(waiting=1, oldest_seconds=20),
+    )
 
 
 async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock: MovableClock) -> None:
@@ -90,12 +93,12 @@ async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock:
     await engine.create(NewJob(type="echo", queue="free"))
     await engine.queues.pause("held back")
     found = (await engine.reads.queue_stats()).queues
-    assert found["held back"] == Depth(waiting=1, paused=1)
+    assert found["held back"] == QueueDepth(waiting=1, paused=1)
     assert found["held back"].later == 1
-    assert found["free"] == Depth(waiting=1)
+    assert found["free"] == QueueDepth(waiting=1)
     await engine.queues.resume("held back")
     clock.advance(30)
-    assert (await engine.reads.queue_stats()).queues["held back"] == Depth(waiting=2, oldest_seconds=30)
+    assert (await engine.reads.queue_stats()).queues["held back"] == QueueDepth(waiting=2, oldest_seconds=30)
 
 
 async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots(
@@ -172,7 +175,7 @@ async def test_the_others_show_the_old_figures_meanwhile(
     counting_now, go_on = asyncio.Event(), asyncio.Event()
     count = counting._counted_anew
 
-    async def slow(*given: Any) -> Depths:
+    async def slow(*given: Any) -> QueueStats:
         counting_now.set()
         await go_on.wait()
         return await count(*given)
@@ -189,7 +192,7 @@ async def test_the_others_show_the_old_figures_meanwhile(
 async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the turn, and is never heard of again."""
 
-    async def gone(*_given: Any) -> Depths:
+    async def gone(*_given: Any) -> QueueStats:
         raise SystemError
 
     with monkeypatch.context() as dying:
@@ -220,7 +223,7 @@ async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
 ) -> None:
     count = counting._counted_anew
 
-    async def overtaken(*given: Any) -> Depths:
+    async def overtaken(*given: Any) -> QueueStats:
         late = await count(*given)
         monkeypatch.setattr(counting, "_counted_anew", count)
         await other.create(NewJob(type="echo"))
@@ -241,7 +244,7 @@ async def test_a_long_count_is_followed_by_a_long_rest(
     monkeypatch.setattr(clock, "monotonic", lambda: passed[0])
     count = counting._count
 
-    async def slow(tx: Tx) -> Depths:
+    async def slow(tx: Tx) -> QueueStats:
         passed[0] += 2
         return await count(tx)
 
@@ -279,7 +282,7 @@ async def test_made_up_names_do_not_make_the_figures_grow(engine: Engine) -> Non
     await engine.create_many([NewJob(type="echo", queue="large") for _ in range(3)])
     found = await engine.reads.queue_stats()
     assert (next(iter(found.queues)), len(found.queues)) == ("large", NAMES_MAX + 1)
-    assert found.queues["other"] == Depth(waiting=21)
-    assert found.types == {"echo": Depth(waiting=NAMES_MAX + 23)}
+    assert found.queues["other"] == QueueDepth(waiting=21)
+    assert found.types == {"echo": QueueDepth(waiting=NAMES_MAX + 23)}
     [row] = await ask(engine, "SELECT figures FROM holdfast_counted")
     assert len(row["figures"]) < 100_000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine import Engine, EngineLimits, Retention
 from holdfast.engine.admin.extensions import KnownExtension
 from holdfast.engine.maintenance.extension_tasks import Task
 from holdfast.engine.reads.missing_extensions import MISSING_SECONDS
@@ -91,7 +91,7 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
     for job_id in (waits, pays):
         with pytest.raises(HookFailed):
             await app.cancel(job_id)
-    app.ctx.limits = plain.ctx.limits = Limits(sweep_batch=1)
+    app.ctx.limits = plain.ctx.limits = EngineLimits(sweep_batch=1)
     clock.advance(MISSING_SECONDS)
     forgotten = await plain.extensions.forget("toy", by="alice")
     assert (forgotten.name, forgotten.job_types, forgotten.jobs) == ("toy", ["b", "n"], 3)
@@ -109,7 +109,7 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
     await plain.complete(worker, leases[1].id, leases[1].token)
     await plain.create(NewJob(type="n"))
     clock.advance(1000)
-    plain.ctx.limits = Limits()
+    plain.ctx.limits = EngineLimits()
     assert await plain.maintenance.prune(Retention(succeeded=1)) == 2
     with pytest.raises(Conflict, match="pay"):
         await plain.cancel(both)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Progress
+from holdfast.engine import Engine, EngineLimits, Progress
 from holdfast.errors import HoldfastError, LeaseLost, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob, Part
@@ -358,7 +358,7 @@ async def test_a_retry_that_is_claimed_directly_is_never_queued_by_the_sweep(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-2: also when there are more of them than one sweep makes ready."""
-    engine.ctx.limits = Limits(sweep_batch=1)
+    engine.ctx.limits = EngineLimits(sweep_batch=1)
     await engine.create_many([NewJob(type="n") for _ in range(3)])
     for lease in await engine.claim(worker, limit=3):
         await engine.fail(worker, lease.id, lease.token, "boom", retry_after_seconds=5)

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Complete, Engine, Fail, Retention
-from holdfast.engine.hooks.claim import Cancel, ClaimRequest, Defer, Reject
+from holdfast.engine.hooks.claim import CancelJob, ClaimRequest, Defer, RejectJob
 from holdfast.engine.hooks.moves import MoveRequest
-from holdfast.engine.insert import ready as ready_job
+from holdfast.engine.insert import checked as ready_job
 from holdfast.errors import ExtensionMissing, HookFailed, OutcomeUnknown, Refused, StoreUnavailable
 from holdfast.lifecycle import State
 from holdfast.model import Job, Lease, NewJob
@@ -333,8 +333,8 @@ async def test_one_job_is_accepted_later(engine: Engine, clock: MovableClock, wa
 @pytest.mark.parametrize("way", WAYS)
 async def test_one_create_of_many_callers_is_refused(engine: Engine, way: str) -> None:
     break_one(engine, way, "create")
-    ready = [ready_job(NewJob(type="n", payload={"n": n})) for n in range(BAD - 5, BAD + 5)]
-    answers = await engine.create_each(ready)
+    checked = [ready_job(NewJob(type="n", payload={"n": n})) for n in range(BAD - 5, BAD + 5)]
+    answers = await engine.create_each(checked)
     assert [place for place, answer in enumerate(answers) if isinstance(answer, HookFailed)] == [5]
     assert await states(engine) == {"queued": 9}
     assert await ask(engine, "SELECT job_id FROM holdfast_hook_failures") == []
@@ -367,7 +367,7 @@ async def test_a_guard_that_fails_harms_its_own_job_alone(engine: Engine, worker
 async def test_a_verdict_that_the_lifecycle_does_not_have_stops_no_other_claim(
     engine: Engine, worker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    verdicts: dict[int, Any] = {BAD: Reject("bad"), BAD + 1: Defer(-1), BAD + 2: "later"}
+    verdicts: dict[int, Any] = {BAD: RejectJob("bad"), BAD + 1: Defer(-1), BAD + 2: "later"}
 
     @guard(engine, "claim")
     async def decide(_tx: Tx, request: ClaimRequest) -> Any:
@@ -385,9 +385,9 @@ async def test_what_a_guard_puts_off_stands_in_front_of_nothing(engine: Engine, 
     asked: list[int] = []
 
     @guard(engine, "claim")
-    async def decide(_tx: Tx, request: ClaimRequest) -> Defer | Cancel | None:
+    async def decide(_tx: Tx, request: ClaimRequest) -> Defer | CancelJob | None:
         asked.append(request.job.payload["n"])
-        return Defer(100) if asked[-1] < 20 else Cancel() if asked[-1] < 40 else None
+        return Defer(100) if asked[-1] < 20 else CancelJob() if asked[-1] < 40 else None
 
     await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(60)])
     [lease] = await engine.claim(worker)

@@ -13,7 +13,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Complete, Engine, Fail, Rejection
 from holdfast.engine.hooks.create import CreateRequest
 from holdfast.engine.hooks.moves import MoveRequest
-from holdfast.engine.insert import Created, ready
+from holdfast.engine.insert import Created, checked
 from holdfast.errors import HoldfastError, HookFailed, LeaseLost, Refused, UnknownName
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import Job, NewJob
@@ -227,7 +227,7 @@ async def test_a_guard_on_create_that_answers_wrongly_fails_its_own_request_alon
         if request.job.payload["n"] == 1:
             mistake(request)
 
-    answers = await engine.create_each([ready(NewJob(type="n", payload={"n": n})) for n in range(3)])
+    answers = await engine.create_each([checked(NewJob(type="n", payload={"n": n})) for n in range(3)])
     assert [isinstance(answer, Created) for answer in answers] == [True, False, True]
     assert isinstance(answers[1], HookFailed)
     assert engine.ctx.hook_failures["toy", "create"] == 1

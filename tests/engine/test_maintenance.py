@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine import Engine, EngineLimits, Retention
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
@@ -46,7 +46,9 @@ def clock() -> Steps:
 async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
     """One that does little at a time."""
     ids = SeededIds(7)
-    engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids, limits=Limits(sweep_batch=BATCH))
+    engine = Engine(
+        await open_store(store_url, clock, ids), clock=clock, ids=ids, limits=EngineLimits(sweep_batch=BATCH)
+    )
     yield engine
     await engine.close()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Progress, Retention
+from holdfast.engine import Engine, EngineLimits, Progress, Retention
 from holdfast.errors import Invalid, NotFound
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model import NewJob, Part
@@ -80,7 +80,7 @@ async def test_a_state_without_a_limit_is_kept_for_ever(engine: Engine, worker: 
 async def test_pruning_is_bounded_per_call_and_takes_the_oldest_first(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    engine.ctx.limits = Limits(sweep_batch=3)
+    engine.ctx.limits = EngineLimits(sweep_batch=3)
     jobs = await engine.create_many([NewJob(type="n") for _ in range(7)])
     for job in jobs:
         await engine.cancel(job.id)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Progress
+from holdfast.engine import Engine, EngineLimits, Progress
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob
@@ -275,7 +275,7 @@ async def test_a_full_batch_of_others_does_not_hide_the_one_that_is_lost(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """K2 (river#1318): ineligible rows before an eligible one, more of them than a batch holds."""
-    engine.ctx.limits = Limits(sweep_batch=10)
+    engine.ctx.limits = EngineLimits(sweep_batch=10)
     await engine.create_many([NewJob(type="n") for _ in range(101)])
     leases = sorted(await engine.claim(worker, limit=101), key=lambda lease: lease.id)
     clock.advance(29)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 import pytest
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.engine import Engine, Limits
+from holdfast.engine import Engine, EngineLimits
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
@@ -208,7 +208,7 @@ async def test_our_own_process_is_never_judged(engine: Engine, worker: str, watc
 
 
 async def test_many_jobs_of_a_dead_process_are_taken_in_bounded_steps(store_url: str, clock: MovableClock) -> None:
-    engine = Engine(await open_store(store_url, clock), clock=clock, limits=Limits(sweep_batch=10))
+    engine = Engine(await open_store(store_url, clock), clock=clock, limits=EngineLimits(sweep_batch=10))
     worker = (await engine.workers.register()).id
     await engine.create_many([NewJob(type="echo") for _ in range(25)])
     await engine.claim(worker, limit=25, instance="a")

@@ -232,7 +232,7 @@ async def test_a_hook_that_returns_something_fails_and_is_named(
         caplog.clear()
         await engine.create(NewJob(type="CLAIMED"))
         assert await engine.claim((await engine.workers.register()).id) == []
-        assert "it returned bool; a hook of this kind returns Allow, Defer, Reject, Cancel" in caplog.text
+        assert "it returned bool; a hook of this kind returns Allow, Defer, RejectJob, CancelJob" in caplog.text
 
 
 async def test_maintenance_that_returns_something_fails_and_is_named(

@@ -7,7 +7,7 @@ import pytest
 from holdfast import App, JobFailed
 from holdfast import Reject as Verdict
 from holdfast.errors import Invalid
-from holdfast.extend import ClaimRequest, Extension, Reject, Tx
+from holdfast.extend import ClaimRequest, Extension, RejectJob, Tx
 from holdfast.model import Job
 from holdfast.settings import Settings
 from tests.server.steps import ADMIN, serving
@@ -28,8 +28,8 @@ class Studio:
             self.ran.append(prompt)
 
         @ext.guard("claim", job_type="GENERATE")
-        async def moderate(_tx: Tx, request: ClaimRequest) -> Reject | None:
-            return Reject("SAFE_BLOCK", "not this prompt") if request.job.payload["prompt"] == "gore" else None
+        async def moderate(_tx: Tx, request: ClaimRequest) -> RejectJob | None:
+            return RejectJob("SAFE_BLOCK", "not this prompt") if request.job.payload["prompt"] == "gore" else None
 
         @ext.effect("claim", "reject", "complete")
         async def book(_tx: Tx, verb: str, job: Job) -> None:
@@ -79,8 +79,8 @@ async def test_a_rejection_has_its_line_in_the_audit_or_does_not_happen(store_ur
         raise Verdict("SAFE_BLOCK", "the provider's filter")
 
     @ext.guard("claim", job_type="GENERATE")
-    async def moderate(_tx: Tx, request: ClaimRequest) -> Reject | None:
-        return Reject("SAFE_BLOCK") if request.job.payload["prompt"] == "gore" else None
+    async def moderate(_tx: Tx, request: ClaimRequest) -> RejectJob | None:
+        return RejectJob("SAFE_BLOCK") if request.job.payload["prompt"] == "gore" else None
 
     @ext.effect("reject", job_type="GENERATE")
     async def note(tx: Tx, _verb: str, job: Job) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine import Engine, EngineLimits, Retention
 from holdfast.engine.maintenance import clock_correction as set_back_module
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
@@ -144,7 +144,7 @@ async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_on
 ) -> None:
     """Though the corrected times still lie in the last minute of the old clock; and a sweep takes a bounded number."""
     monkeypatch.setattr(set_back_module, "STEPS_MAX", 2)
-    engine.ctx.limits = Limits(sweep_batch=1)
+    engine.ctx.limits = EngineLimits(sweep_batch=1)
     delayed = await engine.create_many([NewJob(type="echo", delay_seconds=100) for _ in range(3)])
     clock.advance(101)
     await engine.maintenance.reap()
@@ -152,7 +152,7 @@ async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_on
     for _ in range(2):
         await engine.maintenance.reap()
         clock.advance(1)
-    engine.ctx.limits = Limits()
+    engine.ctx.limits = EngineLimits()
     assert {lease.id for lease in await engine.claim(worker, limit=9)} == {job.id for job in delayed}
     [row] = await ask(engine, "SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap'")
     assert row["swept_at"] <= clock.now(), "the correction came to its end"

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.insert import ready
+from holdfast.engine.insert import checked
 from holdfast.errors import Conflict, HoldfastError, HookFailed, Locked
 from holdfast.lifecycle import State
 from holdfast.model import JobType, NewJob
@@ -52,7 +52,7 @@ async def test_an_error_after_the_commit_does_not_create_the_jobs_again(
 async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [ready(NewJob(type=f"t{n}", lifecycle="orchestration")) for n in range(9)]
+    jobs = [checked(NewJob(type=f"t{n}", lifecycle="orchestration")) for n in range(9)]
     accept_made, wrong = Engine.accept_created, set[str]()
 
     async def refusing_one(self: Engine, ids: list[str]) -> list[str]:
@@ -74,7 +74,7 @@ async def test_a_mistake_in_a_guard_is_no_answer_to_jobs_that_are_stored(engine:
     async def mistaken(tx: Any, request: Any) -> None:
         raise ZeroDivisionError
 
-    answers = await engine.create_each([ready(NewJob(type=f"t{n}")) for n in range(3)])
+    answers = await engine.create_each([checked(NewJob(type=f"t{n}")) for n in range(3)])
     assert [type(answer).__name__ for answer in answers] == ["Created", "HookFailed", "Created"]
     assert await jobs_stored(engine) == 2
 
@@ -125,7 +125,7 @@ async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(
         await hand_in(served)
         if hook is not None:
             {"guard": guard, "effect": effect}[hook](served.engine, "create", job_type="REPORT")(look)
-        jobs = [ready(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
+        jobs = [checked(NewJob(type="REPORT", idempotency_key=key)) for key in ("a", "held", "b", "c")]
         async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
             answers = await served.engine.create_each(jobs)
         assert [type(answer).__name__ for answer in answers] == ["Created", "Locked", "Created", "Created"]
@@ -168,7 +168,7 @@ async def test_the_longest_capabilities_that_are_accepted_can_be_stored(engine: 
     """Dozens of 200 characters were more than an index of PostgreSQL holds, and the create was answered 503."""
     names = [secrets.token_hex(100) for _ in range(40)]  # as many as a worker can offer
     job = NewJob(type="t", requires=names, prefers=[secrets.token_hex(100) for _ in range(50)])
-    made = await engine.create_each([ready(NewJob(type="plain")), ready(job)])
+    made = await engine.create_each([checked(NewJob(type="plain")), checked(job)])
     assert [type(one).__name__ for one in made] == ["Created", "Created"]
     worker = await engine.workers.register(capabilities=dict.fromkeys(names, True))
     assert len(await engine.claim(worker.id, limit=9)) == 2
@@ -189,7 +189,7 @@ async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postg
 async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_url: str) -> None:
     async with serving(fresh_postgres_url) as served:
         await ask(served.engine, "ALTER TABLE holdfast_jobs ADD CONSTRAINT operators_own CHECK (priority < 50)")
-        jobs = [ready(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
+        jobs = [checked(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
         answers = await served.engine.create_each(jobs)
         assert [type(answer).__name__ for answer in answers] == ["Created", "RowRefused", "Created"]
 

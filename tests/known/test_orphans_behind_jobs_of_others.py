@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits
+from holdfast.engine import Engine, EngineLimits
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import NewJob
@@ -26,7 +26,7 @@ async def test_a_full_batch_of_jobs_that_only_others_may_accept_hides_no_orphan(
         lifecycles=Lifecycles(BY_HAND),
         clock=clock,
         ids=ids,
-        limits=Limits(sweep_batch=BATCH),
+        limits=EngineLimits(sweep_batch=BATCH),
     )
     drafts = [
         NewJob(type="draft", lifecycle="approval", policy={"lease_seconds": 30 + n % policies})

@@ -7,7 +7,7 @@ import pytest
 from holdfast.assembly.engine import retention
 from holdfast.assembly.startup_log import retention_text
 from holdfast.clock import MovableClock
-from holdfast.engine import Created, Engine, Limits, Retention
+from holdfast.engine import Created, Engine, EngineLimits, Retention
 from holdfast.engine.maintenance.prune import SEEN_SECONDS
 from holdfast.errors import KeyReused, Locked, NotFound
 from holdfast.model import NewJob
@@ -40,7 +40,7 @@ async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """A create that began before the key was kept finds the job. Others behind such jobs do not wait for them."""
-    engine.ctx.limits = Limits(sweep_batch=1)
+    engine.ctx.limits = EngineLimits(sweep_batch=1)
     first = await engine.create(request())
     await finish(engine, worker)
     assert await engine.maintenance.prune(AT_ONCE) == 1

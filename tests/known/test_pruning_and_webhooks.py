@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, Limits, Retention
+from holdfast.engine import Engine, EngineLimits, Retention
 from holdfast.engine.maintenance.prune import UNREAD_SECONDS, Overdue
 from holdfast.ids import SeededIds
 from holdfast.maintenance.maintainer import Maintainer
@@ -52,7 +52,7 @@ async def test_jobs_of_tenants_without_a_webhook_do_not_wait_for_the_reader(engi
 async def test_jobs_of_other_tenants_are_deleted_though_older_unread_ones_fill_a_whole_batch(
     engine: Engine, worker: str, canceled: bool
 ) -> None:
-    engine.ctx.limits = Limits(sweep_batch=2)
+    engine.ctx.limits = EngineLimits(sweep_batch=2)
     await subscribe(engine)
     await read(engine)
     for tenant in ("default", "default", "default", "other", "other", "another"):
@@ -89,7 +89,7 @@ async def test_where_no_server_reads_for_webhooks_any_more_jobs_are_kept_a_week_
 async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance(
     engine: Engine, clock: MovableClock
 ) -> None:
-    engine.ctx.limits = Limits(sweep_batch=5)
+    engine.ctx.limits = EngineLimits(sweep_batch=5)
     for _ in range(6):
         for job in await engine.create_many([NewJob(type="n") for _ in range(5)]):
             await engine.cancel(job.id)
@@ -103,7 +103,7 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliverer, "PRUNE_SECONDS", 0.0)
-    engine.ctx.limits = Limits(sweep_batch=2)
+    engine.ctx.limits = EngineLimits(sweep_batch=2)
     webhook = await subscribe(engine)
     await read(engine)
     for _ in range(4):

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
-from holdfast.engine.insert import ready
+from holdfast.engine.insert import checked
 from holdfast.model import JobType, NewJob
 from holdfast.settings import Settings
 from holdfast.store.identity import Identities, of_connection
@@ -73,7 +73,7 @@ async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, k
     await lose(engine, "lanes", "policies")
     tenants = ["a", "c"]
     jobs = [NewJob(type="echo", tenant=tenant, idempotency_key=key) for tenant, key in zip(tenants, keys, strict=True)]
-    made = await engine.create_each([ready(job) for job in jobs])
+    made = await engine.create_each([checked(job) for job in jobs])
     assert [(await lane_of(engine, one.id))[0][0] for one in made] == tenants  # type: ignore[union-attr]
     [row] = await ask(engine, "SELECT count(*) AS jobs FROM holdfast_jobs")
     assert row["jobs"] == 3, "none is stored twice"

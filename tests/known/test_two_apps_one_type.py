@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App
 from holdfast.engine import Engine
-from holdfast.engine.declare import Contradiction, contradictions
+from holdfast.engine.declare import DeclarationConflict, contradictions
 from holdfast.model import JobType, NewJob
 from tests.cli.processes import holdfast
 from tests.engine.steps import ask
@@ -36,7 +36,7 @@ async def test_the_app_whose_workers_live_keeps_its_word_and_the_other_is_warned
     engine, before = shop_works, await written(shop_works)
     caplog.set_level(logging.WARNING)
     [found] = await engine.job_types.declare(OF_BANK, app=BANK)
-    assert isinstance(found, Contradiction)
+    assert isinstance(found, DeclarationConflict)
     assert not found.severe
     for part in (SHOP, BANK, "'send'", "queue: 'shop' and 'bank'", "max_attempts"):
         assert part in found.text

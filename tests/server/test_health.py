@@ -12,7 +12,7 @@ import pytest
 from holdfast.assembly.worker_health import POLLS_MISSED_MAX, WorkerHealth
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.reads.health import COUNTED_MAX, Vitals
+from holdfast.engine.reads.health import COUNTED_MAX, SystemHealth
 from holdfast.errors import StoreUnavailable
 from holdfast.model import NewJob
 from holdfast.server import health_monitor
@@ -83,7 +83,7 @@ async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, mo
     monkeypatch.setattr(health_monitor, "STALE_SECONDS", 0.3)
     asked = asyncio.Event()
 
-    async def disconnected() -> Vitals:
+    async def disconnected() -> SystemHealth:
         asked.set()
         raise StoreUnavailable("nobody there")
 
@@ -104,8 +104,8 @@ async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, mo
 
 
 async def test_a_server_is_not_ready_while_the_schema_is_old(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def old() -> Vitals:
-        return Vitals(quick.server.clock.now(), False, 0, 0, 0, 0, 0, 0)
+    async def old() -> SystemHealth:
+        return SystemHealth(quick.server.clock.now(), False, 0, 0, 0, 0, 0, 0)
 
     monkeypatch.setattr(quick.engine.reads, "health", old)
 

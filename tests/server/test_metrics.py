@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.clock import Clock
-from holdfast.engine.reads.queue_stats import Depth, Depths
+from holdfast.engine.reads.queue_stats import QueueDepth, QueueStats
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.model import JobType, Liveness, NewJob
 from holdfast.model.key import Kind, NewKey
@@ -315,12 +315,12 @@ async def test_what_clients_make_up_does_not_make_it_grow(served_on_sqlite: Serv
 def test_a_queue_that_has_been_shown_is_shown_when_it_is_empty() -> None:
     """Else whoever watches it could not tell an empty queue from one that was never there."""
     registry = ServerMetrics()
-    registry.show_depths(Depths(queues={"a": Depth(waiting=2, oldest_seconds=9)}), 0)
-    registry.show_depths(Depths(queues={"b": Depth(running=1)}), 0)
+    registry.show_depths(QueueStats(queues={"a": QueueDepth(waiting=2, oldest_seconds=9)}), 0)
+    registry.show_depths(QueueStats(queues={"b": QueueDepth(running=1)}), 0)
     assert registry.oldest.values == {("a",): 0, ("b",): 0}
     assert registry.jobs.values["a", "waiting"] == 0
-    full = {f"q{n}": Depth(waiting=1) for n in range(2 * QUEUES_MAX)}
-    registry.show_depths(Depths(queues=full), 0)
+    full = {f"q{n}": QueueDepth(waiting=1) for n in range(2 * QUEUES_MAX)}
+    registry.show_depths(QueueStats(queues=full), 0)
     assert len(registry.oldest.values) == QUEUES_MAX + 1
     assert registry.jobs.values["other", "waiting"] == QUEUES_MAX
 
@@ -343,10 +343,10 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     await counted(served_on_sqlite)
     calls: list[int] = []
 
-    async def hanging(max_age_seconds: float = 10) -> Depths:
+    async def hanging(max_age_seconds: float = 10) -> QueueStats:
         calls.append(1)
         await asyncio.Event().wait()
-        return Depths()
+        return QueueStats()
 
     monkeypatch.setattr(served_on_sqlite.engine.reads, "queue_stats", hanging)
     waits = iter([metrics.WAIT_SECONDS])  # the first who asks waits a little; nobody after him
@@ -368,7 +368,7 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
 async def test_a_server_that_cannot_count_says_that_it_never_has(
     served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(max_age_seconds: float = 10) -> Depths:
+    async def failing(max_age_seconds: float = 10) -> QueueStats:
         raise StoreUnavailable("nobody there")
 
     monkeypatch.setattr(served_on_sqlite.engine.reads, "queue_stats", failing)

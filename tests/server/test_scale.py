@@ -115,8 +115,8 @@ async def test_before_the_first_count_is_done_it_says_so_instead_of_zero(
     """Zeros would let an autoscaler stop workers that are needed."""
     from holdfast.engine.reads import queue_stats
 
-    async def nobody_has(*_: Any) -> queue_stats.Depths:
-        return queue_stats.Depths()
+    async def nobody_has(*_: Any) -> queue_stats.QueueStats:
+        return queue_stats.QueueStats()
 
     monkeypatch.setattr(queue_stats, "depths", nobody_has)
     assert (await operator(served).get("/scale", status=503))["code"] == "not_ready"

@@ -10,7 +10,7 @@ from holdfast.assembly.server import open_deliverer
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.reads.missing_extensions import MISSING_SECONDS
-from holdfast.engine.webhooks.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, Watch
+from holdfast.engine.webhooks.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PATTERN_SECONDS, AlertRules
 from holdfast.errors import UnknownName
 from holdfast.model import NewJob
 from holdfast.settings import Settings
@@ -327,10 +327,10 @@ async def test_what_is_remembered_of_failures_does_not_grow_for_ever(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.engine.webhooks.alerts.REMEMBERED_MAX", 3)
-    await engine.webhooks.fan_out(Watch(ALL))
+    await engine.webhooks.fan_out(AlertRules(ALL))
     for number in range(6):
         await fail(engine, worker, type=f"T{number}")
-        await engine.webhooks.fan_out(Watch(ALL))
+        await engine.webhooks.fan_out(AlertRules(ALL))
     [row] = await ask(engine, "SELECT memory FROM holdfast_alerts")
     assert len(msgspec.json.decode(row["memory"])) <= 4
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.webhooks.deliveries import KEPT_SECONDS, LEASE_SECONDS, Errand, Outcome
+from holdfast.engine.webhooks.deliveries import KEPT_SECONDS, LEASE_SECONDS, DeliveryOutcome, DueDelivery
 from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.ids import SeededIds
 from holdfast.model.webhook import DeliveryTry
@@ -27,12 +27,12 @@ async def made(engine: Engine, *, count: int = 1, **wanted: Any) -> str:
     return webhook
 
 
-async def claim(engine: Engine, webhook: str, room: int = 10) -> list[Errand]:
+async def claim(engine: Engine, webhook: str, room: int = 10) -> list[DueDelivery]:
     return await engine.webhooks.claim_deliveries({webhook: room})
 
 
-def outcome(engine: Engine, state: str = "delivered", **options: Any) -> Outcome:
-    return Outcome(DeliveryTry(at=engine.ctx.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
+def outcome(engine: Engine, state: str = "delivered", **options: Any) -> DeliveryOutcome:
+    return DeliveryOutcome(DeliveryTry(at=engine.ctx.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
 
 
 async def test_each_message_is_claimed_once_within_its_lease(engine: Engine, clock: MovableClock) -> None:

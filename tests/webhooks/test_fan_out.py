@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.webhooks.alerts import Watch
+from holdfast.engine.webhooks.alerts import AlertRules
 from holdfast.engine.webhooks.fan_out import fan_out, skip
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import ORCHESTRATION, State
@@ -169,7 +169,7 @@ async def test_who_subscribes_while_a_page_is_read_misses_nothing(engine: Engine
             return await all_of(query, **params)
 
         tx.all = noting
-        return await fan_out(tx, engine.ctx, Watch())
+        return await fan_out(tx, engine.ctx, AlertRules())
 
     await engine.store.write(watched)
     assert asked.index("feed") < asked.index("webhooks")
@@ -293,6 +293,6 @@ async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) 
 
 
 async def test_alerts_alone_are_reason_enough_to_read(engine: Engine) -> None:
-    watch = Watch(frozenset({"worker_startup"}))
+    watch = AlertRules(frozenset({"worker_startup"}))
     assert (await engine.webhooks.fan_out(watch)).listening
     assert (await engine.webhooks.fan_out(watch)).listening

@@ -13,7 +13,7 @@ from holdfast.background import Loops
 from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
-from holdfast.engine import Created, Engine, Limits, Retention
+from holdfast.engine import Created, Engine, EngineLimits, Retention
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import StoreError
@@ -57,7 +57,7 @@ async def open_engine(
         clock=clock,
         ids=ids,
         hooks=hooks,
-        limits=Limits(
+        limits=EngineLimits(
             sweep_seconds=settings.sweep_seconds,
             startup_grace_seconds=settings.startup_grace_seconds,
             accept_orphans_seconds=settings.accept_orphans_seconds,

@@ -13,7 +13,7 @@ from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listener import Listener
 from holdfast.engine import Created, Engine
 from holdfast.engine.hooks.hooks import Hooks
-from holdfast.engine.insert import Ready
+from holdfast.engine.insert import CheckedJob
 from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
@@ -39,11 +39,11 @@ from holdfast.webhooks.sender import WebhookSender
 GATHERING_TURNS = 4  # of the event loop between two batches, so that more requests join the next one
 
 
-def _creates(engine: Engine) -> Batcher[Ready, Created]:
+def _creates(engine: Engine) -> Batcher[CheckedJob, Created]:
     return Batcher(engine.create_each, turns=GATHERING_TURNS, answers_each=True)
 
 
-def _has_key(one: Ready) -> bool:
+def _has_key(one: CheckedJob) -> bool:
     """Its insert may have to wait for another transaction with the same key."""
     return one.job.idempotency_key is not None
 

@@ -1,7 +1,7 @@
 """The verbs. `Engine` lists them; each lives in a file of its name, beside a `.sql` file of the same name."""
 
 from holdfast.engine.admin.workers import NewWorker
-from holdfast.engine.context import Limits
+from holdfast.engine.context import EngineLimits
 from holdfast.engine.engine import Engine
 from holdfast.engine.insert import Created
 from holdfast.engine.maintenance.prune import Retention
@@ -17,10 +17,10 @@ __all__ = [
     "Created",
     "Cursor",
     "Engine",
+    "EngineLimits",
     "Fail",
     "Filter",
     "HeldLease",
-    "Limits",
     "NewWorker",
     "Page",
     "Progress",

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks.hooks import Hooks
-from holdfast.engine.registry import Registry
+from holdfast.engine.registry import PolicyRegistry
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hint import Hint, hints_of
@@ -19,7 +19,7 @@ from holdfast.store.queries import Query
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """Bounds on every batch and every text, each overridable by a setting."""
 
     claim_max: int = 1000
@@ -56,9 +56,9 @@ class EngineContext:
     clock: Clock
     ids: Ids
     lifecycles: Lifecycles
-    registry: Registry
+    registry: PolicyRegistry
     hooks: Hooks = field(default_factory=Hooks)
-    limits: Limits = field(default_factory=Limits)
+    limits: EngineLimits = field(default_factory=EngineLimits)
     observers: list[Observer] = field(default_factory=list)
     timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)

@@ -13,9 +13,9 @@ from holdfast.engine.insert import (
     FINGERPRINT,
     ID,
     Batch,
+    CheckedJob,
     Created,
-    Ready,
-    all_ready,
+    all_checked,
     insert,
     insert_rows,
     not_inserted,
@@ -37,7 +37,7 @@ async def create(
     those whose lifecycle makes acceptance a commit of its own.
     """
     made = []
-    for place, answer in enumerate(await create_each(tx, ctx, all_ready(jobs), actor=actor, accept=accept)):
+    for place, answer in enumerate(await create_each(tx, ctx, all_checked(jobs), actor=actor, accept=accept)):
         if isinstance(answer, HoldfastError):
             answer.fields["place"] = place
             raise answer
@@ -46,7 +46,7 @@ async def create(
 
 
 async def create_each(
-    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None = True
+    tx: Tx, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None = True
 ) -> list[Created | HoldfastError]:
     """The same, but a refusal, or a key that belongs to another request, is the answer for that job alone."""
     actor = Actor.named(actor)
@@ -61,7 +61,7 @@ async def create_each(
 
 
 async def _create_plain(
-    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None
+    tx: Tx, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None
 ) -> list[Created | HoldfastError]:
     resolved = await ctx.registry.resolve(tx, [one.job for one in jobs])
     batch = prepare(ctx, jobs, resolved, accept=accept)

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from holdfast.batching import each
 from holdfast.engine import create as _create
 from holdfast.engine.context import EngineContext
-from holdfast.engine.insert import Batch, Created, Ready, all_ready, prepare
+from holdfast.engine.insert import Batch, CheckedJob, Created, all_checked, prepare
 from holdfast.engine.registry import unless_stale
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.lifecycle import Actor
@@ -28,7 +28,7 @@ async def create_all(
 
     async def write() -> list[Created]:
         if _fits_one_statement(ctx, jobs):
-            batch = await _prepared(store, ctx, all_ready(jobs), accept=accept)
+            batch = await _prepared(store, ctx, all_checked(jobs), accept=accept)
             new = await store.write(lambda tx: _create.create_new(tx, ctx, batch, actor=actor), **_ALONE)
             if made := [one for one in new if one is not None]:
                 return made
@@ -50,7 +50,7 @@ def _fits_one_statement(ctx: EngineContext, jobs: list[NewJob]) -> bool:
 _ALONE = {"alone": True, "retry_locked": False}
 
 
-async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[Ready], *, accept: bool | None) -> Batch:
+async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], *, accept: bool | None) -> Batch:
     new = [one.job for one in jobs]
     resolved = ctx.registry.resolved(new)
     if resolved is None:
@@ -73,7 +73,7 @@ async def create_in_batches(
     return made
 
 
-async def create_each(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Answers:
+async def create_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> Answers:
     """Each is stored or refused by itself, and none is ever stored twice. What was committed is answered as such,
     whatever becomes of the rest."""
     plain = [one for one in jobs if ctx.hooks.needs_of(one.job.type) is None]
@@ -86,7 +86,9 @@ async def create_each(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> 
     return [next(others) if one is None else one for one in new]
 
 
-async def _create_new(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Sequence[Created | Exception | None]:
+async def _create_new(
+    store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]
+) -> Sequence[Created | Exception | None]:
     async def write() -> list[Created | None]:
         batch = await _prepared(store, ctx, jobs, accept=None)
         return await store.write(lambda tx: _create.create_new(tx, ctx, batch, actor=Actor.CLIENT), **_ALONE)
@@ -94,14 +96,16 @@ async def _create_new(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> 
     return await _answered(write, jobs)
 
 
-async def _create_each(store: _Stores, ctx: EngineContext, jobs: list[Ready]) -> Sequence[Created | Exception]:
+async def _create_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> Sequence[Created | Exception]:
     async def work(tx: Tx) -> list[Created | HoldfastError]:
         return await _create.create_each(tx, ctx, jobs, actor=Actor.CLIENT, accept=None)
 
     return await _answered(lambda: store.write(work, retry_locked=False), jobs)
 
 
-async def _answered(write: Callable[[], Awaitable[list[_Answer]]], jobs: list[Ready]) -> Sequence[_Answer | Exception]:
+async def _answered(
+    write: Callable[[], Awaitable[list[_Answer]]], jobs: list[CheckedJob]
+) -> Sequence[_Answer | Exception]:
     """A mistake of our own is the answer to these jobs, and not to those that are stored already."""
     try:
         with _create.naming_key([one.job for one in jobs]):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.registry import Registry
+from holdfast.engine.registry import PolicyRegistry
 from holdfast.errors import Conflict, Invalid
 from holdfast.lifecycle import BUILT_IN
 from holdfast.lifecycle.render import to_data
@@ -30,7 +30,7 @@ _BOTH, _CHANGED = "{}: {} and {}", "{}: {} before, {} now"  # how a difference i
 log = logging.getLogger(__name__)
 
 
-class Contradiction(NamedTuple):
+class DeclarationConflict(NamedTuple):
     """Two apps of which both are in use say different things about one job type."""
 
     job_type: str
@@ -48,7 +48,9 @@ class Contradiction(NamedTuple):
         )
 
 
-async def declare(tx: Tx, registry: Registry, types: Sequence[JobType], app: str | None) -> list[Contradiction]:
+async def declare(
+    tx: Tx, registry: PolicyRegistry, types: Sequence[JobType], app: str | None
+) -> list[DeclarationConflict]:
     """Keep these, unless the database has them already or another app that is in use says otherwise."""
     rows = {row["name"]: row for row in await tx.all(q.job_types)}
     await _keep_lifecycles(tx, registry, types, {row["lifecycle"]: row["machine"] for row in rows.values()})
@@ -61,7 +63,9 @@ async def declare(tx: Tx, registry: Registry, types: Sequence[JobType], app: str
     return found
 
 
-async def _keep_lifecycles(tx: Tx, registry: Registry, types: Sequence[JobType], kept: dict[str, str | None]) -> None:
+async def _keep_lifecycles(
+    tx: Tx, registry: PolicyRegistry, types: Sequence[JobType], kept: dict[str, str | None]
+) -> None:
     """Those that are not built in: a server without the app creates, shows and filters their jobs too."""
     machines = {declared.lifecycle: registry.machine_of(declared) for declared in types}
     for name, machine in sorted(machines.items()):
@@ -71,8 +75,8 @@ async def _keep_lifecycles(tx: Tx, registry: Registry, types: Sequence[JobType],
 
 
 async def _declare(
-    tx: Tx, registry: Registry, declared: JobType, app: str | None, row: Row | None
-) -> Contradiction | None:
+    tx: Tx, registry: PolicyRegistry, declared: JobType, app: str | None, row: Row | None
+) -> DeclarationConflict | None:
     kept = None if row is None else registry.read_type(row)
     if row is None or kept is None:
         await _put(tx, declared, app)
@@ -142,9 +146,9 @@ async def adopt_lane(tx: Tx, job_type: str, lane: int, needs: list[str]) -> None
     await tx.all(q.adopt_lane, lane=lane, needs=declared or _json(needs))
 
 
-async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> Contradiction:
+async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> DeclarationConflict:
     severe = kept.lifecycle != declared.lifecycle or kept.schema != declared.schema
-    found = Contradiction(declared.name, row["declared_by"], app, _differences(kept, declared, _BOTH), severe)
+    found = DeclarationConflict(declared.name, row["declared_by"], app, _differences(kept, declared, _BOTH), severe)
     log.warning("%s", found.text)
     text = msgspec.json.encode(found._asdict()).decode()
     if row["conflict"] != text:
@@ -152,21 +156,21 @@ async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) ->
     return found
 
 
-async def _is_over(tx: Tx, conflict: Contradiction, app: str | None) -> bool:
+async def _is_over(tx: Tx, conflict: DeclarationConflict, app: str | None) -> bool:
     """The other app has come round; or the one in force starts again, and the other is not in use."""
     return conflict.other == app or (conflict.kept == app and not await _is_in_use(tx, conflict.other))
 
 
-async def contradictions(tx: Tx) -> list[Contradiction]:
+async def contradictions(tx: Tx) -> list[DeclarationConflict]:
     """Those that were seen when an app started."""
     return [_conflict(row) for row in await tx.all(q.job_types) if row["conflict"] is not None]
 
 
-def _conflict(row: Row) -> Contradiction:
-    return Contradiction(**msgspec.json.decode(row["conflict"]))
+def _conflict(row: Row) -> DeclarationConflict:
+    return DeclarationConflict(**msgspec.json.decode(row["conflict"]))
 
 
-def refuse_severe(found: Iterable[Contradiction]) -> None:
+def refuse_severe(found: Iterable[DeclarationConflict]) -> None:
     """A worker or server of this app would do the jobs of the other one wrongly."""
     severe = [each for each in found if each.severe]
     if severe:

@@ -23,10 +23,10 @@ from holdfast.engine import wake as _wake
 from holdfast.engine import withdraw as _withdraw
 from holdfast.engine.admin.bench import Bench
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
-from holdfast.engine.context import Component, EngineContext, Limits
+from holdfast.engine.context import Component, EngineContext, EngineLimits
 from holdfast.engine.create_doors import accept_each, create_all, create_each, create_in_batches
 from holdfast.engine.hooks.hooks import Hooks
-from holdfast.engine.insert import Created, Ready
+from holdfast.engine.insert import CheckedJob, Created
 from holdfast.engine.job_types import JobTypes
 from holdfast.engine.leases import in_rounds, the_only
 from holdfast.engine.maintenance import event_log as _event_log
@@ -35,7 +35,7 @@ from holdfast.engine.maintenance.operations import Maintenance
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.engine.polls import Polls
 from holdfast.engine.reads.operations import Reads
-from holdfast.engine.registry import Registry, unless_stale
+from holdfast.engine.registry import PolicyRegistry, unless_stale
 from holdfast.engine.webhooks.operations import Webhooks
 from holdfast.engine.within import Within
 from holdfast.errors import HoldfastError, StoreError, WorkerDisabled
@@ -73,7 +73,7 @@ class Engine(Component):
         lifecycles: Lifecycles | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
         hooks: Hooks | None = None,
         policy_settings: PolicySettings | None = None,
     ) -> None:
@@ -82,8 +82,8 @@ class Engine(Component):
             clock=clock,
             ids=ids or Ids(),
             lifecycles=lifecycles,
-            registry=Registry(lifecycles, clock, policy_settings),
-            limits=limits or Limits(),
+            registry=PolicyRegistry(lifecycles, clock, policy_settings),
+            limits=limits or EngineLimits(),
             hooks=hooks or Hooks(),
         )
         super().__init__(store, ctx)
@@ -106,7 +106,7 @@ class Engine(Component):
         return self.ctx.ids
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EngineLimits:
         return self.ctx.limits
 
     def within(self, tx: Tx) -> Within:
@@ -147,11 +147,11 @@ class Engine(Component):
             return made
         return [the_only([one]) for one in await accept_each(self.accept_created, [*made])]
 
-    async def create_each(self, jobs: list[Ready]) -> list[Created | Exception]:
+    async def create_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         """Each by itself: an answer or an error for each, and none of them concerns another."""
         return await accept_each(self.accept_created, await self._store_each(jobs))
 
-    async def _store_each(self, jobs: list[Ready]) -> list[Created | Exception]:
+    async def _store_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         return await create_each(self.store, self.ctx, jobs)
 
     async def accept_created(self, job_ids: list[str]) -> list[str]:

@@ -38,7 +38,7 @@ class Created(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, state=State.QUEUED)
 
 
-class Ready(NamedTuple):
+class CheckedJob(NamedTuple):
     """A job that has been checked, with its payload and its trace as they will be stored."""
 
     job: NewJob
@@ -46,19 +46,19 @@ class Ready(NamedTuple):
     trace: str | None
 
 
-def ready(job: NewJob) -> Ready:
+def checked(job: NewJob) -> CheckedJob:
     """If it is a job at all."""
     job.check()
     trace = encode(job.trace, "trace", max_bytes=4096) if job.trace else None
-    return Ready(job, job.encoded_payload(), trace)
+    return CheckedJob(job, job.encoded_payload(), trace)
 
 
-def all_ready(jobs: list[NewJob]) -> list[Ready]:
+def all_checked(jobs: list[NewJob]) -> list[CheckedJob]:
     """An error says which of them it is about."""
-    done: list[Ready] = []
+    done: list[CheckedJob] = []
     try:
         for job in jobs:
-            done.append(ready(job))  # noqa: PERF401  an error must find how far it came
+            done.append(checked(job))  # noqa: PERF401  an error must find how far it came
     except Invalid as error:
         error.fields["place"] = len(done)
         raise
@@ -92,7 +92,7 @@ ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # places in a row of `f
 _TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
 
 
-def prepare(ctx: EngineContext, jobs: list[Ready], resolved: list[Resolved], *, accept: bool | None) -> Batch:
+def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved], *, accept: bool | None) -> Batch:
     batch = Batch([], [], [])
     numbers: dict[Resolved, int] = {}
     ids = ctx.ids.job_ids(ctx.clock.now(), len(jobs))

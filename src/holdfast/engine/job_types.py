@@ -26,13 +26,13 @@ class JobTypes(Component):
 
     def __init__(self, store: PostgresStore | SqliteStore, ctx: EngineContext) -> None:
         super().__init__(store, ctx)
-        self.contradictions: list[_declare.Contradiction] = []  # with other apps, as this process has declared
+        self.contradictions: list[_declare.DeclarationConflict] = []  # with other apps, as this process has declared
         self._declared: dict[str, tuple[JobType, str | None]] = {}
         self._adopting_until = 0.0
 
     async def declare(
         self, *types: JobType, app: str | None = None, connection: Any = None
-    ) -> list[_declare.Contradiction]:
+    ) -> list[_declare.DeclarationConflict]:
         """Keep what an app says about its job types; from now on every process creates them so.
 
         Every process says it when it starts, so what is kept already is not written again. The answer is what another
@@ -44,7 +44,7 @@ class JobTypes(Component):
             self.ctx.lifecycles[declared.lifecycle].policy.over(declared.policy)
         registry = self.ctx.registry
 
-        async def work(tx: Tx) -> list[_declare.Contradiction]:
+        async def work(tx: Tx) -> list[_declare.DeclarationConflict]:
             return await _declare.declare(tx, registry, types, app)
 
         found = await self._write_through(connection, work)

@@ -60,7 +60,7 @@ class Stale(StoreUnavailable):
     """The database does not have the lane or the policy that was kept from before. Nothing was written."""
 
 
-class Registry:
+class PolicyRegistry:
     def __init__(self, lifecycles: Lifecycles, clock: Clock, settings: PolicySettings | None = None) -> None:
         self._lifecycles = lifecycles
         self._clock = clock

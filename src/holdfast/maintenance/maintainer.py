@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sized
 from holdfast.backoff import delay
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
-from holdfast.engine.maintenance.due_work import Chores
+from holdfast.engine.maintenance.due_work import DueWork
 from holdfast.engine.maintenance.extension_tasks import SOON_SECONDS, Task
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
@@ -64,7 +64,7 @@ class Maintainer:
         try:
             chores = await self._due_work()
         except Exception as error:  # run every step: each finds out by itself
-            chores, failed = Chores(), True
+            chores, failed = DueWork(), True
             self._log_failure("look", error)
         for name, step in self._steps(chores):
             try:
@@ -75,10 +75,10 @@ class Maintainer:
         self._failures = self._failures + 1 if failed else 0
         return full and not failed
 
-    async def _due_work(self) -> Chores:
+    async def _due_work(self) -> DueWork:
         return await self._engine.polls.due_work(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
 
-    def _steps(self, chores: Chores) -> list[tuple[str, Step]]:
+    def _steps(self, chores: DueWork) -> list[tuple[str, Step]]:
         job_types, work = self._engine.job_types, self._engine.maintenance
         prunes = (self._more_to_prune or self._rounds % PRUNE_ROUNDS == 0) and self._retention.deletes
         self._rounds += 1

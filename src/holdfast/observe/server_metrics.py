@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.maintenance.prune import Overdue
-from holdfast.engine.reads.queue_stats import Depth, Depths, fullest
+from holdfast.engine.reads.queue_stats import QueueDepth, QueueStats, fullest
 from holdfast.engine.webhooks.failure_counts import FailureCounts
 from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, BrokerMetrics
 from holdfast.observe.extension_metrics import SECONDS as OUR_SECONDS
@@ -146,12 +146,12 @@ class ServerMetrics(MetricsRegistry):
 
     # -- refreshed before a scrape ----------------------------------------------------------------------------
 
-    def show_depths(self, depths: Depths, age_seconds: float) -> None:
+    def show_depths(self, depths: QueueStats, age_seconds: float) -> None:
         """A queue that was exported before and is empty now is exported as empty, while there is room."""
         queues = fullest(QUEUES_MAX, depths.queues)
         for (queue,) in [*self.oldest.values]:
             if queue != OTHER and len(queues) < QUEUES_MAX:
-                queues.setdefault(queue, Depth())
+                queues.setdefault(queue, QueueDepth())
         self.oldest.values = {(queue,): depth.oldest_seconds for queue, depth in queues.items()}
         self.jobs.values = {
             (queue, state): getattr(depth, state) for queue, depth in queues.items() for state in STATES

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.reads.health import Vitals
+from holdfast.engine.reads.health import SystemHealth
 from holdfast.errors import HoldfastError
 from holdfast.model.reports import Fleet
 from holdfast.outage_log import LoopFailures
@@ -41,7 +41,7 @@ class HealthMonitor:
         self._engine, self._clock, self._folder, self._tell = engine, clock, folder, tell
         self._heard_at: float | None = None
         self._failures = LoopFailures("ask the database for its health", log, often=True)
-        self.vitals: Vitals | None = None
+        self.vitals: SystemHealth | None = None
         self.storage: DiskSpace | None = None
         self.weak_settings: list[str] = []
         self._asked_settings_at = -math.inf

@@ -15,7 +15,7 @@ from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
-from holdfast.engine.insert import Ready
+from holdfast.engine.insert import CheckedJob
 from holdfast.engine.reads.extension_checks import Probe
 from holdfast.extension_settings import ShownSetting
 from holdfast.ids import Ids
@@ -52,7 +52,7 @@ class ServerState:
     ids: Ids
     settings: Settings
     auth: Authenticator
-    creates: SplitBatcher[Ready, Created]
+    creates: SplitBatcher[CheckedJob, Created]
     summaries: Batcher[tuple[str, str], JobSummary]  # of (job, tenant)
     cursors: Cursors
     feed: EventFeed

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from holdfast.backoff import delay
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.webhooks.alerts import EXTENSION, Watch
-from holdfast.engine.webhooks.deliveries import Errand, Outcome
+from holdfast.engine.webhooks.alerts import EXTENSION, AlertRules
+from holdfast.engine.webhooks.deliveries import DeliveryOutcome, DueDelivery
 from holdfast.engine.webhooks.failure_counts import FailureCounts
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
@@ -48,7 +48,7 @@ class WebhookDeliverer:
     ) -> None:
         self._engine, self._clock, self._ids, self._sender = engine, clock, ids, sender
         self._alerts = alerts or AlertSettings()
-        self._watch = Watch(self._alerts.kinds if self._alerts.url else frozenset(), self._alerts.cooldown_seconds)
+        self._watch = AlertRules(self._alerts.kinds if self._alerts.url else frozenset(), self._alerts.cooldown_seconds)
         self._away: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
         self._look = asyncio.Event()
@@ -139,7 +139,7 @@ class WebhookDeliverer:
                 rooms[hook] = share
         return rooms
 
-    async def _bring(self, errand: Errand) -> None:
+    async def _bring(self, errand: DueDelivery) -> None:
         try:
             await self.deliver(errand)
         except Exception as error:  # it is due again when its lease is over
@@ -162,7 +162,7 @@ class WebhookDeliverer:
         await self.deliver(errand)
         return await self._engine.webhooks.delivery(errand.delivery.id)
 
-    async def deliver(self, errand: Errand) -> None:
+    async def deliver(self, errand: DueDelivery) -> None:
         began = self._clock.monotonic()
         answer = await self._send(*errand)
         took = self._clock.monotonic() - began
@@ -185,17 +185,17 @@ class WebhookDeliverer:
         seconds = TOTAL_SECONDS if webhook else self._alerts.timeout_seconds
         return await self._sender.send(target, signing.headers(delivery.id, now, body, secrets), body, seconds)
 
-    def _judge(self, delivery: Delivery, answer: DeliveryResponse, tried: DeliveryTry) -> Outcome:
+    def _judge(self, delivery: Delivery, answer: DeliveryResponse, tried: DeliveryTry) -> DeliveryOutcome:
         if answer.status is not None and 200 <= answer.status < 300:
-            return Outcome(tried, "delivered")
+            return DeliveryOutcome(tried, "delivered")
         gone = answer.status == GONE
         if gone or delivery.tries >= TRIES_MAX or delivery.event == TEST:
-            return Outcome(tried, "failed", gone=gone)
+            return DeliveryOutcome(tried, "failed", gone=gone)
         chance = self._ids.jitter()
         pause = delay(delivery.tries, FIRST_SECONDS, CAP_SECONDS, chance, factor=FACTOR, jitter=JITTER)
-        return Outcome(tried, "pending", max(pause, min(answer.retry_after or 0, CAP_SECONDS)))
+        return DeliveryOutcome(tried, "pending", max(pause, min(answer.retry_after or 0, CAP_SECONDS)))
 
-    def _tell(self, errand: Errand, outcome: Outcome, recovered: bool, disabled: str | None) -> None:
+    def _tell(self, errand: DueDelivery, outcome: DeliveryOutcome, recovered: bool, disabled: str | None) -> None:
         """What an operator should find in the log; never a URL, which may hold a secret of the receiver's."""
         if recovered:
             log.info("webhook %s answers again", errand.delivery.webhook_id)

@@ -11,9 +11,9 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.engine import Clause, Engine
-    from holdfast.engine.declare import Contradiction
+    from holdfast.engine.declare import DeclarationConflict
     from holdfast.engine.maintenance.prune import Overdue
-    from holdfast.engine.reads.why import Wanted
+    from holdfast.engine.reads.why import LaneRequirements
     from holdfast.store import Row
 
 LANES_SHOWN = 5
@@ -95,7 +95,7 @@ def _leases(over: Row | None) -> Finding:
     return warn("leases", text, "run a worker: its maintenance requeues them")
 
 
-def _unserved(lanes: list[tuple[Wanted, Clause]]) -> Finding:
+def _unserved(lanes: list[tuple[LaneRequirements, Clause]]) -> Finding:
     if not lanes:
         return ok("workers", "every waiting job has a live worker that can claim it")
     shown = [_lane(*lane) for lane in lanes[:LANES_SHOWN]]
@@ -103,7 +103,7 @@ def _unserved(lanes: list[tuple[Wanted, Clause]]) -> Finding:
     return warn("workers", f"no live worker can claim {', '.join(shown + more)}", "see `holdfast jobs why ID`")
 
 
-def _lane(wanted: Wanted, obstacle: Clause) -> str:
+def _lane(wanted: LaneRequirements, obstacle: Clause) -> str:
     needs = {
         "type": " (no live worker runs this type)",
         "tenant": f" (of tenant {wanted.tenant!r})",
@@ -122,7 +122,7 @@ def _dead(dead: list[Row]) -> Finding:
     )
 
 
-def _job_types(found: list[Contradiction]) -> Finding:
+def _job_types(found: list[DeclarationConflict]) -> Finding:
     if not found:
         return ok("job types", "no conflicting declarations")
     return warn(

@@ -21,7 +21,7 @@ from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Filter
-    from holdfast.engine.admin.bulk import Verb
+    from holdfast.engine.admin.bulk import BulkVerb
 
 PAGE = 200
 
@@ -83,24 +83,24 @@ def _rate(text: str) -> float:
 
 
 def cancel(options: argparse.Namespace) -> int:
-    from holdfast.engine.admin.bulk import Cancel
+    from holdfast.engine.admin.bulk import BulkCancel
 
-    return _run(options, Cancel(options.reason))
+    return _run(options, BulkCancel(options.reason))
 
 
 def wake(options: argparse.Namespace) -> int:
-    from holdfast.engine.admin.bulk import Wake
+    from holdfast.engine.admin.bulk import BulkWake
 
-    return _run(options, Wake())
+    return _run(options, BulkWake())
 
 
 def redrive(options: argparse.Namespace) -> int:
-    from holdfast.engine.admin.bulk import Redrive
+    from holdfast.engine.admin.bulk import BulkRedrive
 
-    return _run(options, Redrive(again=options.again))
+    return _run(options, BulkRedrive(again=options.again))
 
 
-def _run(options: argparse.Namespace, verb: Verb) -> int:
+def _run(options: argparse.Namespace, verb: BulkVerb) -> int:
     if options.jobs and any_given(options):
         raise Invalid("use job ids or a filter, not both")
     if not options.jobs and not any_given(options):
@@ -121,7 +121,7 @@ class _Found(NamedTuple):
     total: int
 
 
-async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Found:
+async def _find(engine: Engine, options: argparse.Namespace, verb: BulkVerb) -> _Found:
     if options.jobs:
         options.jobs = await job_ids(engine, options.jobs)
         return _Found(None, len(set(options.jobs)))
@@ -132,7 +132,7 @@ async def _find(engine: Engine, options: argparse.Namespace, verb: Verb) -> _Fou
     return _Found(wanted, min(number, options.limit or number))
 
 
-async def _each(engine: Engine, options: argparse.Namespace, verb: Verb, found: _Found) -> int:
+async def _each(engine: Engine, options: argparse.Namespace, verb: BulkVerb, found: _Found) -> int:
     from holdfast.engine.admin.bulk import carry_out
 
     summary, clock = BulkSummary(options), engine.clock

@@ -14,7 +14,7 @@ from holdfast.cli.output import count, print_json
 from holdfast.redaction import printable
 
 if TYPE_CHECKING:
-    from holdfast.engine.admin.bulk import Outcome
+    from holdfast.engine.admin.bulk import BulkOutcome
 
 RESULTS = {
     "canceled": "canceled",
@@ -42,7 +42,7 @@ class BulkSummary:
         self._examples: dict[str, str] = {}
         self._views: list[dict[str, Any]] = []
 
-    def add(self, outcomes: list[Outcome]) -> None:
+    def add(self, outcomes: list[BulkOutcome]) -> None:
         for outcome in outcomes:
             self.done += 1
             self._counts[outcome.what] += 1

@@ -20,7 +20,7 @@ SEQ_MAX = 2**63 - 1
 TRIES_MAX = 1000  # each time we come second, somebody else got on: only a crowd of so many could keep us waiting
 
 
-class Deed(msgspec.Struct, frozen=True):
+class AuditedAction(msgspec.Struct, frozen=True):
     """What is told of: who did what to whom. `detail` never holds a secret, nor what a job carries."""
 
     actor: str
@@ -29,7 +29,7 @@ class Deed(msgspec.Struct, frozen=True):
     detail: dict[str, Any] = {}
 
 
-class Line(msgspec.Struct, frozen=True):
+class AuditEntry(msgspec.Struct, frozen=True):
     seq: int
     at: datetime
     actor: str
@@ -40,17 +40,17 @@ class Line(msgspec.Struct, frozen=True):
     digest: str
 
     @classmethod
-    def from_row(cls, row: Row) -> Line:
+    def from_row(cls, row: Row) -> AuditEntry:
         values = {name: row[name] for name in cls.__struct_fields__}
         return cls(**{**values, "detail": _told(values["detail"])})
 
 
 class AuditPage(msgspec.Struct, frozen=True):
-    lines: list[Line]
+    lines: list[AuditEntry]
     next: int | None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AuditVerification(msgspec.Struct, frozen=True):
     """`last` and `digest`, kept elsewhere, also prove later that no line was taken from the end."""
 
     lines: int
@@ -60,7 +60,7 @@ class Verdict(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-async def record(tx: Tx, deed: Deed) -> int:
+async def record(tx: Tx, deed: AuditedAction) -> int:
     """The number of the new line. To be called last in a transaction: everybody who records waits for its end."""
     detail = msgspec.json.encode(deed.detail, order="sorted").decode()
     for _ in range(TRIES_MAX):
@@ -97,11 +97,11 @@ async def page(tx: Tx, *, before: int | None = None, limit: int = 50) -> AuditPa
     """Newest first; `next` is the `before` of the page behind."""
     check_limit(limit, "lines", most=PAGE_MAX)
     rows = await tx.all(q.page_audit, before=SEQ_MAX if before is None else before, limit=limit + 1)
-    lines = [Line.from_row(row) for row in rows[:limit]]
+    lines = [AuditEntry.from_row(row) for row in rows[:limit]]
     return AuditPage(lines, lines[-1].seq if len(rows) > limit else None)
 
 
-async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -> Verdict:
+async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -> AuditVerification:
     """Walk all lines from the first, and name the first that is wrong.
 
     `seq` and `digest` are those of a line that was the last at some earlier time: it must still be there.
@@ -113,11 +113,11 @@ async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -
         for row in rows:
             fault = _fault(row, last, previous) or _mismatch(row, seq, digest)
             if fault:
-                return Verdict(last, last, previous, wrong=row["seq"], why=fault)
+                return AuditVerification(last, last, previous, wrong=row["seq"], why=fault)
             last, previous = row["seq"], row["digest"]
     if seq is not None and seq > last:
-        return Verdict(last, last, previous, wrong=seq, why=f"the lines after {last} are gone")
-    return Verdict(last, last, previous)
+        return AuditVerification(last, last, previous, wrong=seq, why=f"the lines after {last} are gone")
+    return AuditVerification(last, last, previous)
 
 
 def _fault(row: Row, last: int, previous: str) -> str | None:

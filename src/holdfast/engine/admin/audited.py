@@ -14,7 +14,7 @@ _Answer = TypeVar("_Answer")
 
 class Audited(Component):
     async def _audited(
-        self, work: Callable[[Tx], Awaitable[_Answer]], tell: Callable[[_Answer], _audit.Deed]
+        self, work: Callable[[Tx], Awaitable[_Answer]], tell: Callable[[_Answer], _audit.AuditedAction]
     ) -> _Answer:
         """What an operator does, and the line that tells of it: both or neither."""
 
@@ -34,4 +34,4 @@ class Audited(Component):
         """`tell` says what was done, to whom, and more; where nobody in particular did it, nothing is told."""
         if by is None:
             return await self.store.write(work)
-        return await self._audited(work, lambda answer: _audit.Deed(by, *tell(answer)))
+        return await self._audited(work, lambda answer: _audit.AuditedAction(by, *tell(answer)))

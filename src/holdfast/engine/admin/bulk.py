@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast.engine.admin.audit import Deed, record
+from holdfast.engine.admin.audit import AuditedAction, record
 from holdfast.engine.cancel import cancel
 from holdfast.engine.context import EngineContext
 from holdfast.engine.redrive import redrive, successors
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 
-class Outcome(NamedTuple):
+class BulkOutcome(NamedTuple):
     """What became of one job: `what` in a word; the job that was made of it; why it was refused."""
 
     job_id: str
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
         return f"{self.job_id}\t{self.what.replace('_', ' ')}{more}"
 
 
-class Verb(Protocol):
+class BulkVerb(Protocol):
     """`states` are those it moves jobs from where the filter names none."""
 
     @property
@@ -45,30 +45,30 @@ class Verb(Protocol):
     @property
     def states(self) -> tuple[State, ...]: ...
 
-    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome: ...
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> BulkOutcome: ...
 
 
-class Cancel:
+class BulkCancel:
     name = "cancel"
     states = tuple(state for state in State if state not in FINAL)
 
     def __init__(self, reason: str = "canceled") -> None:
         self._reason = reason
 
-    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome:
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> BulkOutcome:
         answer = await cancel(tx, ctx, job_id, actor=Actor.API, reason=self._reason)
-        return Outcome(job_id, "canceled" if answer.canceled else "cancel_requested")
+        return BulkOutcome(job_id, "canceled" if answer.canceled else "cancel_requested")
 
 
-class Wake:
+class BulkWake:
     name = "wake"
     states = (State.QUEUED, State.RETRYING)
 
-    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome:
-        return Outcome(job_id, "woken" if await wake(tx, ctx, job_id) else "runs")
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> BulkOutcome:
+        return BulkOutcome(job_id, "woken" if await wake(tx, ctx, job_id) else "runs")
 
 
-class Pace(NamedTuple):
+class RedriveRate(NamedTuple):
     """The first of the new jobs may run at that time, and so many in each second after it."""
 
     start: datetime
@@ -78,7 +78,7 @@ class Pace(NamedTuple):
         return self.start + timedelta(seconds=place / self.per_second)
 
 
-class Redrive:
+class BulkRedrive:
     """Once, unless told otherwise: whoever begins again half-way makes no second job of what has a successor.
 
     Two at once see no successor yet. A key made of the old job's id keeps the second from making one too.
@@ -87,32 +87,38 @@ class Redrive:
     name = "redrive"
     states = (State.DEAD,)
 
-    def __init__(self, *, again: bool = False, pace: Pace | None = None) -> None:
+    def __init__(self, *, again: bool = False, pace: RedriveRate | None = None) -> None:
         self._again, self._pace = again, pace
 
-    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> Outcome:
+    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> BulkOutcome:
         run_at = self._pace.at(place) if self._pace else None
         if self._again:
-            return Outcome(job_id, "redriven", (await redrive(tx, ctx, job_id, run_at=run_at)).id)
+            return BulkOutcome(job_id, "redriven", (await redrive(tx, ctx, job_id, run_at=run_at)).id)
         if before := await successors(tx, job_id):
-            return Outcome(job_id, "already_redriven", before[-1])
+            return BulkOutcome(job_id, "already_redriven", before[-1])
         try:
             made = await redrive(tx, ctx, job_id, idempotency_key=f"redrive:{job_id}", run_at=run_at)
         except KeyReused as taken:  # at another pace, at the same moment
-            return Outcome(job_id, "already_redriven", taken.fields["job_id"])
-        return Outcome(job_id, "already_redriven" if made.existed else "redriven", made.id)
+            return BulkOutcome(job_id, "already_redriven", taken.fields["job_id"])
+        return BulkOutcome(job_id, "already_redriven" if made.existed else "redriven", made.id)
 
 
-Tell = Callable[[list[Outcome]], Deed]
+Tell = Callable[[list[BulkOutcome]], AuditedAction]
 
 
 async def carry_out(
-    engine: Engine, verb: Verb, job_ids: list[str], *, first: int = 0, rehearse: bool = False, tell: Tell | None = None
-) -> list[Outcome]:
+    engine: Engine,
+    verb: BulkVerb,
+    job_ids: list[str],
+    *,
+    first: int = 0,
+    rehearse: bool = False,
+    tell: Tell | None = None,
+) -> list[BulkOutcome]:
     """An outcome for each, in one transaction, with the line of the audit that `tell` makes of them."""
     places = list(enumerate(job_ids, start=first))
 
-    async def together(tx: Tx) -> list[Outcome]:
+    async def together(tx: Tx) -> list[BulkOutcome]:
         outcomes = [await _outcome(job_id, verb.one(tx, engine.ctx, job_id, place)) for place, job_id in places]
         if tell is not None:
             await record(tx, tell(outcomes))
@@ -122,12 +128,14 @@ async def carry_out(
 
 
 class _Rehearsed(Exception):
-    def __init__(self, outcomes: list[Outcome]) -> None:
+    def __init__(self, outcomes: list[BulkOutcome]) -> None:
         self.outcomes = outcomes
 
 
-async def _written(engine: Engine, work: Callable[[Tx], Awaitable[list[Outcome]]], *, rehearse: bool) -> list[Outcome]:
-    async def rehearsal(tx: Tx) -> list[Outcome]:
+async def _written(
+    engine: Engine, work: Callable[[Tx], Awaitable[list[BulkOutcome]]], *, rehearse: bool
+) -> list[BulkOutcome]:
+    async def rehearsal(tx: Tx) -> list[BulkOutcome]:
         raise _Rehearsed(await work(tx))
 
     try:
@@ -136,10 +144,10 @@ async def _written(engine: Engine, work: Callable[[Tx], Awaitable[list[Outcome]]
         return [outcome._replace(new_id=None) if outcome.what == "redriven" else outcome for outcome in undone.outcomes]
 
 
-async def _outcome(job_id: str, work: Awaitable[Outcome]) -> Outcome:
+async def _outcome(job_id: str, work: Awaitable[BulkOutcome]) -> BulkOutcome:
     try:
         return await work
     except StoreError:
         raise
     except HoldfastError as refusal:
-        return Outcome(job_id, "refused", refusal=refusal)
+        return BulkOutcome(job_id, "refused", refusal=refusal)

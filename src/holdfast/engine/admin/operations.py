@@ -63,7 +63,7 @@ class Keys(Audited):
 class Sessions(Component):
     """Browser sessions."""
 
-    async def begin(self, key_id: str, seconds: float) -> _sessions.Opened:
+    async def begin(self, key_id: str, seconds: float) -> _sessions.NewSession:
         """For a browser; whether the key is good was asked before."""
         return await self.store.write(lambda tx: _sessions.begin(tx, self.ctx, key_id, seconds))
 
@@ -197,5 +197,5 @@ class Audit(Audited):
     async def page(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
         return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
 
-    async def verify(self, *, seq: int | None = None, digest: str | None = None) -> _audit.Verdict:
+    async def verify(self, *, seq: int | None = None, digest: str | None = None) -> _audit.AuditVerification:
         return await self.store.read(lambda tx: _audit.verify(tx, seq=seq, digest=digest))

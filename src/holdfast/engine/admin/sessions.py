@@ -18,19 +18,19 @@ class Session(NamedTuple):
     expires_at: datetime
 
 
-class Opened(NamedTuple):
+class NewSession(NamedTuple):
     """A new session; its token is nowhere else."""
 
     token: str
     expires_at: datetime
 
 
-async def begin(tx: Tx, ctx: EngineContext, key_id: str, seconds: float) -> Opened:
+async def begin(tx: Tx, ctx: EngineContext, key_id: str, seconds: float) -> NewSession:
     check_number(seconds, "seconds")
     token = f"{ctx.ids.bits(SECRET_BITS):064x}"
     row = await tx.one(q.put_session, made=[(digest_of(token.encode()), key_id, float(seconds))])
     assert row is not None  # noqa: S101  (an insert of one row)
-    return Opened(token, row["expires_at"])
+    return NewSession(token, row["expires_at"])
 
 
 async def find_live(tx: Tx, digest: str) -> Session | None:

@@ -11,7 +11,7 @@ from holdfast.engine.fail import check_words, stored_error
 from holdfast.engine.hooks.hooks import Hook
 from holdfast.engine.hooks.moves import (
     Found,
-    Patience,
+    LockWaits,
     PutOff,
     defer_refused,
     each_by_itself,
@@ -41,14 +41,14 @@ class Defer(msgspec.Struct, frozen=True):
     reason: str = "deferred"  # of the job, as `jobs why` tells it
 
 
-class Reject(msgspec.Struct, frozen=True):
+class RejectJob(msgspec.Struct, frozen=True):
     """Policy says no, before the job ran; where its lifecycle has that move."""
 
     code: str
     message: str = ""
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class CancelJob(msgspec.Struct, frozen=True):
     """The job is no longer wanted; where its lifecycle has that move."""
 
     reason: str = "canceled"
@@ -57,8 +57,8 @@ class Cancel(msgspec.Struct, frozen=True):
 ROUNDS_MAX = 8  # of a claim in one lane, each of which looks at twice as many jobs as the one before
 GIVEN_MAX = 100_000
 
-Verdict = Allow | Defer | Reject | Cancel
-_VERDICTS = (Allow, Defer, Reject, Cancel)
+Verdict = Allow | Defer | RejectJob | CancelJob
+_VERDICTS = (Allow, Defer, RejectJob, CancelJob)
 
 
 async def claim_with_hooks(
@@ -98,7 +98,7 @@ async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: dict[str, Any], h
 class _Claiming:
     def __init__(self, tx: Tx, ctx: EngineContext, holder: dict[str, Any]) -> None:
         self._tx, self._ctx, self._holder = tx, ctx, holder
-        self.patience = Patience(ctx)
+        self.patience = LockWaits(ctx)
 
     async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
         """A job whose hook fails is deferred, so that it does not stand in front of the others."""
@@ -135,7 +135,7 @@ class _Claiming:
             moved = await move(self._tx, self._ctx, query, actor=Actor.WORKER, brief=True, ids=allowed, **self._holder)
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
-    async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | Reject | Cancel] | None:
+    async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | RejectJob | CancelJob] | None:
         """The first answer that is no, and who gave it."""
         request = ClaimRequest(job=job, worker=self._holder["worker"])
         for hook in self._ctx.hooks.guards("claim", job.type):
@@ -147,10 +147,10 @@ class _Claiming:
                 return hook, answer
         return None
 
-    async def _carry_out(self, job: Job, verdict: Reject | Cancel) -> None:
+    async def _carry_out(self, job: Job, verdict: RejectJob | CancelJob) -> None:
         tx, ctx = self._tx, self._ctx
         machine = (await ctx.registry.snapshot(tx, job.policy)).machine
-        if isinstance(verdict, Reject):
+        if isinstance(verdict, RejectJob):
             check_words(verdict.code, verdict.message, None)
             require_move(machine, "reject", job.id, job.state, State.REJECTED, Actor.SYSTEM)
             error = stored_error(ctx, verdict.code, verdict.message, None)

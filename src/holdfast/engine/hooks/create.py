@@ -13,7 +13,7 @@ from holdfast.engine.accept import accept_born
 from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.moves import each_by_itself, in_name_of, run_hook
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
-from holdfast.engine.insert import Created, Ready, insert, prepare, ready
+from holdfast.engine.insert import CheckedJob, Created, checked, insert, prepare
 from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
 from holdfast.engine.reads.read import get
 from holdfast.errors import HoldfastError
@@ -52,13 +52,13 @@ class CreateRequest:
 
 class _Item(NamedTuple):
     id: str
-    one: Ready
+    one: CheckedJob
 
 
 class _Asked(NamedTuple):
     """A request after its guards; `existing`: the job that one of them answered with."""
 
-    ready: Ready
+    checked: CheckedJob
     existing: Created | None = None
 
 
@@ -74,7 +74,7 @@ class _Settled(Exception):
 
 
 async def create_with_hooks(
-    tx: Tx, ctx: EngineContext, jobs: list[Ready], *, actor: Actor, accept: bool | None
+    tx: Tx, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None
 ) -> list[Answer]:
     await tx.wait_for_locks()
     creation = _Creation(tx, ctx, actor, accept)
@@ -92,7 +92,7 @@ class _Creation:
             return {items[0].id: await self._one(items[0].one)}
         await self._require_free([item.one.job for item in items])
         asked = [await self._ask(item.one) for item in items]
-        keyed = [one.ready.job for one, item in zip(asked, items, strict=True) if one.ready is not item.one]
+        keyed = [one.checked.job for one, item in zip(asked, items, strict=True) if one.checked is not item.one]
         await self._require_free(keyed)
         made = await self._insert(asked)
         return {item.id: answer for item, answer in zip(items, made, strict=True)}
@@ -102,7 +102,7 @@ class _Creation:
             raise _NotTogether
 
     async def _insert(self, asked: list[_Asked]) -> list[Answer]:
-        new = [one.ready for one in asked if one.existing is None]
+        new = [one.checked for one in asked if one.existing is None]
         resolved = await self._ctx.registry.resolve(self._tx, [one.job for one in new])
         batch = prepare(self._ctx, new, resolved, accept=self._accept)
         inserted = await insert(self._tx, self._ctx, batch, actor=self._actor, which=self._ctx.mine) if new else ()
@@ -115,7 +115,7 @@ class _Creation:
         rows = iter(made)
         return [one.existing or next(rows) for one in asked]
 
-    async def _ask(self, one: Ready, *, repeats: bool = False) -> _Asked:
+    async def _ask(self, one: CheckedJob, *, repeats: bool = False) -> _Asked:
         """All guards on one request. `repeats`: as soon as one of them sets a key, see whether it is held."""
         request = CreateRequest(one.job)
         for hook in self._ctx.hooks.guards("create", one.job.type):
@@ -127,12 +127,12 @@ class _Creation:
                     return _Asked(one, Created(job.id, job.state, existed=True))
                 if request.job is one.job:
                     continue
-                one = ready(request.job)
+                one = checked(request.job)
             if repeats and (found := await self._repeat(one.job)) is not None:
                 raise _Settled(found)
         return _Asked(one)
 
-    async def _one(self, one: Ready) -> Answer:
+    async def _one(self, one: CheckedJob) -> Answer:
         for _ in range(TAKEOVERS_MAX):
             if (found := await self._repeat(one.job)) is not None:
                 return found
@@ -147,7 +147,7 @@ class _Creation:
                 return key_locked([one.job.idempotency_key])
         return contended(one.job)
 
-    async def _guarded(self, one: Ready) -> Answer:
+    async def _guarded(self, one: CheckedJob) -> Answer:
         return (await self._insert([await self._ask(one, repeats=True)]))[0]
 
     async def _repeat(self, job: NewJob) -> Answer | None:

@@ -27,12 +27,12 @@ REFUSED_SECONDS = 60.0  # until a sweep or a claim that a guard has refused is t
 _ASKED_AGAIN = ("accept", "claim", "requeue")  # by sweeps and claims: no caller hears why a guard said no
 
 
-class _Named(Protocol):
+class _HasId(Protocol):
     @property
     def id(self) -> str: ...
 
 
-_Item = TypeVar("_Item", bound=_Named)
+_Item = TypeVar("_Item", bound=_HasId)
 _Answer = TypeVar("_Answer")
 
 
@@ -51,7 +51,7 @@ class MoveRequest(msgspec.Struct, frozen=True):
     report: Any = None
 
 
-class Failed(Exception):
+class HookRaised(Exception):
     """A hook raised. Its cause is what it raised."""
 
     def __init__(self, hook: Hook, *, refused: bool) -> None:
@@ -82,7 +82,7 @@ async def in_two_passes(
     return answers
 
 
-class Patience:
+class LockWaits:
     """Where all hooks wait for one lock, nothing else would get on until each of them has given up: when two single
     jobs of one call have, the others wait for another call."""
 
@@ -103,11 +103,11 @@ async def each_by_itself(
     verb: str,
     items: list[_Item],
     work: Callable[[list[_Item]], Awaitable[Mapping[str, _Answer]]],
-    patience: Patience | None = None,
+    patience: LockWaits | None = None,
 ) -> dict[str, _Answer | HoldfastError]:
     """An answer for each job that `work` moves, a refusal for each whose guard or effect raised."""
     answers: dict[str, _Answer | HoldfastError] = {}
-    patience, began = patience or Patience(ctx), ctx.clock.monotonic()
+    patience, began = patience or LockWaits(ctx), ctx.clock.monotonic()
     try:
         async with tx.savepoint():
             answers.update(await work(items))
@@ -134,14 +134,14 @@ def _left_out() -> HookFailed:
     )
 
 
-def _of_a_hook(ctx: EngineContext, failure: Exception) -> Failed:
+def _of_a_hook(ctx: EngineContext, failure: Exception) -> HookRaised:
     """Any other failure is raised. A hook that caught the error of a statement is found out when the savepoint ends:
     which of them it was cannot be told."""
-    if isinstance(failure, Failed):
+    if isinstance(failure, HookRaised):
         return failure
     if not isinstance(failure, StoreError) or failure.code != "rolled_back":
         raise failure
-    failed = Failed(Hook(", ".join(ctx.hooks.extensions), "a hook"), refused=False)
+    failed = HookRaised(Hook(", ".join(ctx.hooks.extensions), "a hook"), refused=False)
     failed.__cause__ = failure
     return failed
 
@@ -223,7 +223,7 @@ async def _found(tx: Tx, query: Query, wanted: dict[str, Any]) -> list[Found]:
     return [Found(row["id"], row) for row in await tx.all(query, **wanted)]
 
 
-async def _settle_failure(tx: Tx, ctx: EngineContext, verb: str, job_id: str, failure: Failed) -> HoldfastError:
+async def _settle_failure(tx: Tx, ctx: EngineContext, verb: str, job_id: str, failure: HookRaised) -> HoldfastError:
     cause, hook = failure.__cause__, failure.hook
     if failure.refused and isinstance(cause, HoldfastError):
         if verb in _ASKED_AGAIN:
@@ -313,7 +313,7 @@ async def run_hook(
         return answer
     except (Exception, SystemExit) as error:  # also one that wants to end the process
         refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
-        raise Failed(hook, refused=refused) from error
+        raise HookRaised(hook, refused=refused) from error
 
 
 @contextmanager
@@ -324,7 +324,7 @@ def in_name_of(hook: Hook) -> Iterator[None]:
     except StoreError:
         raise
     except (HoldfastError, TypeError, ValueError, AttributeError) as error:
-        raise Failed(hook, refused=False) from error
+        raise HookRaised(hook, refused=False) from error
 
 
 async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:

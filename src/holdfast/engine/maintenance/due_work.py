@@ -10,7 +10,7 @@ from holdfast.engine.maintenance.worker_events import KEPT_SECONDS
 from holdfast.store import Tx, q
 
 
-class Chores(msgspec.Struct, frozen=True, kw_only=True):
+class DueWork(msgspec.Struct, frozen=True, kw_only=True):
     """`unswept`: nobody has swept for a while. The others are what a step of maintenance may find something of."""
 
     log_ahead: bool = True
@@ -25,7 +25,7 @@ class Chores(msgspec.Struct, frozen=True, kw_only=True):
     lines: bool = True
 
 
-async def chores(tx: Tx, ctx: EngineContext, *, workers_kept: float, claims_kept: float) -> Chores:
+async def due_work(tx: Tx, ctx: EngineContext, *, workers_kept: float, claims_kept: float) -> DueWork:
     [row] = await tx.all(
         q.chores,
         pause=pause_of(ctx),
@@ -34,4 +34,4 @@ async def chores(tx: Tx, ctx: EngineContext, *, workers_kept: float, claims_kept
         claims_kept=float(claims_kept),
         lines_kept=KEPT_SECONDS,
     )
-    return Chores(**{name: bool(row[name]) for name in Chores.__struct_fields__})
+    return DueWork(**{name: bool(row[name]) for name in DueWork.__struct_fields__})

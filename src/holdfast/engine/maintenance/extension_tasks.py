@@ -52,7 +52,7 @@ class Task:
         return max(self.every, BACKOFF_MAX_SECONDS) + SLACK_SECONDS
 
 
-class Upkeep(msgspec.Struct, frozen=True):
+class DueTasks(msgspec.Struct, frozen=True):
     """What a process that has extensions has to do now, and how long it may wait after that."""
 
     unseen: bool
@@ -61,12 +61,12 @@ class Upkeep(msgspec.Struct, frozen=True):
     pause: float
 
 
-async def look(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> Upkeep:
+async def look(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> DueTasks:
     seen = {row["name"]: row for row in await tx.all(q.extensions)}
     rows = {(row["extension"], row["task"]): row for row in await tx.all(q.maintenance)}
     unseen = any(name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in _names(ctx))
     waits = {task: _wait(rows[task.key], task) for task in tasks if task.key in rows}
-    return Upkeep(
+    return DueTasks(
         unseen=unseen,
         unknown=[task for task in tasks if task.key not in rows],
         due=[task for task, seconds in waits.items() if seconds <= 0],

@@ -12,7 +12,7 @@ LANES_MAX = 1000
 READY_MAX = 100  # as it stands in the query
 
 
-class Opening(msgspec.Struct, frozen=True):
+class OpenLane(msgspec.Struct, frozen=True):
     """A lane with jobs in it that are due: `ready` of them, counted no further than to READY_MAX."""
 
     tenant: str
@@ -23,10 +23,10 @@ class Opening(msgspec.Struct, frozen=True):
     ready: int
 
 
-class Openings(msgspec.Struct, frozen=True):
+class OpenWork(msgspec.Struct, frozen=True):
     """`next_in` is when the first delayed job becomes ripe, in seconds; `lost`: a lease has run out."""
 
-    lanes: list[Opening]
+    lanes: list[OpenLane]
     next_in: float | None
     lost: bool
 
@@ -37,24 +37,24 @@ class Claimant(msgspec.Struct, frozen=True):
     tenants: frozenset[str] | None
     offers: frozenset[str]
 
-    def may_take(self, opening: Opening) -> bool:
+    def may_take(self, opening: OpenLane) -> bool:
         return (self.tenants is None or opening.tenant in self.tenants) and opening.requires <= self.offers
 
 
-async def openings(tx: Tx, ctx: EngineContext, queues: list[str] | None, types: list[str] | None) -> Openings:
+async def open_work(tx: Tx, ctx: EngineContext, queues: list[str] | None, types: list[str] | None) -> OpenWork:
     lanes = await tx.all(ctx.mine(q.openings), queues=queues, types=types, limit=LANES_MAX)
     later = await tx.one(ctx.mine(q.not_yet_open))
     assert later is not None  # noqa: S101
     waits = None if later["next_at"] is None else (later["next_at"] - later["seen_at"]).total_seconds()
-    return Openings(
+    return OpenWork(
         [_opening(lane) for lane in lanes],
         next_in=None if waits is None else max(0.0, waits),
         lost=bool(later["lost"]),
     )
 
 
-def _opening(row: Row) -> Opening:
-    return Opening(
+def _opening(row: Row) -> OpenLane:
+    return OpenLane(
         tenant=row["tenant"],
         queue=row["queue"],
         type=row["type"],

@@ -40,7 +40,7 @@ class Maintenance(Component):
 
     async def record_sweep(self) -> None:
         """In place of `reap`, when nothing runs: that a process looked is to be known."""
-        if not await self.store.write(lambda tx: _reap.swept(tx, self.ctx), alone=True):
+        if not await self.store.write(lambda tx: _reap.record_sweep(tx, self.ctx), alone=True):
             await self._in_grace()
 
     async def _in_grace(self) -> bool:
@@ -72,10 +72,10 @@ class Maintenance(Component):
         """Who came, went, or does something else now: a line in the events for each, whoever asks first."""
         if await self.store.read(_worker_log.is_all_said):
             return 0
-        return await self.store.write(lambda tx: _worker_log.note_workers(tx, self.ctx))
+        return await self.store.write(lambda tx: _worker_log.record_worker_events(tx, self.ctx))
 
     async def prune_worker_events(self) -> int:
-        return await self.store.write(lambda tx: _worker_log.prune_worker_log(tx, self.ctx))
+        return await self.store.write(lambda tx: _worker_log.prune_worker_events(tx, self.ctx))
 
     async def prune_claim_requests(self, seconds: float) -> int:
         return await self.store.write(lambda tx: _claims.prune_claims(tx, self.ctx, seconds))
@@ -84,7 +84,7 @@ class Maintenance(Component):
         """After a dump was loaded into another server: new events come behind those that were in it."""
         return await _event_log.rebase(self.store)
 
-    async def extension_tasks(self, tasks: Sequence[_tasks.Task]) -> _tasks.Upkeep:
+    async def extension_tasks(self, tasks: Sequence[_tasks.Task]) -> _tasks.DueTasks:
         """What the extensions of this process want to be done; on the way it says which these are."""
         found = await self.store.read(lambda tx: _tasks.look(tx, self.ctx, tasks))
         if found.unseen or found.unknown:

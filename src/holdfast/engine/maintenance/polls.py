@@ -16,7 +16,7 @@ from holdfast.model.reports import HeldLease
 from holdfast.store import Tx, q
 
 
-class Look(msgspec.Struct, frozen=True):
+class ClaimPoll(msgspec.Struct, frozen=True):
     """What a claim would find now: jobs that are due, delayed ones that are ripe, leases that ran out.
 
     `next_in` is when the first delayed job of any queue becomes ripe, in seconds; None when nothing is delayed.
@@ -33,7 +33,7 @@ class Look(msgspec.Struct, frozen=True):
         return self.enabled and (self.due or self.ripe or self.lost)
 
 
-async def look(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None, types: list[str] | None) -> Look:
+async def poll(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None, types: list[str] | None) -> ClaimPoll:
     check_worker(worker)
     check_list(queues, "queues")
     check_list(types, "job_types")
@@ -41,7 +41,7 @@ async def look(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()
-    return Look(
+    return ClaimPoll(
         enabled=bool(row["enabled"]),
         due=bool(row["due"]),
         ripe=waits is not None and waits <= 0,
@@ -73,7 +73,7 @@ async def leases(tx: Tx, held: list[HeldLease]) -> list[Lease]:
     return found
 
 
-async def stops(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLease]:
+async def to_stop(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLease]:
     """Which of these should not go on: cancel was asked for, or they are not this worker's any more."""
     check_worker(worker)
     ids = [lease.id for lease in leases if lease.plausible]

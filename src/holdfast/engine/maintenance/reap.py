@@ -119,14 +119,14 @@ async def _carry_out(
     return {row["id"]: row for row in moved}  # of two moves of a job, the later one counts
 
 
-class Swept(NamedTuple):
+class LastSweep(NamedTuple):
     """`in_grace`: silence proves nothing yet. `set_back`: the last sweep lies ahead, so the clock was set back."""
 
     in_grace: bool = False
     set_back: bool = False
 
 
-async def last_sweep(tx: Tx, ctx: EngineContext) -> Swept:
+async def last_sweep(tx: Tx, ctx: EngineContext) -> LastSweep:
     """What the last sweep says about this one, which is noted. After a gap in which no process could sweep, silence
     proves nothing for a while.
 
@@ -136,15 +136,15 @@ async def last_sweep(tx: Tx, ctx: EngineContext) -> Swept:
     row = await tx.one(q.sweep, pause=pause_of(ctx))
     if row is None:
         await tx.one(q.first_sweep)
-        return Swept()
+        return LastSweep()
     if row["set_back"]:
-        return Swept(set_back=True)
+        return LastSweep(set_back=True)
     if row["stale"]:
         row = await _mark(tx, ctx) or row
-    return Swept(in_grace=bool(row["in_grace"]))
+    return LastSweep(in_grace=bool(row["in_grace"]))
 
 
-async def swept(tx: Tx, ctx: EngineContext) -> bool:
+async def record_sweep(tx: Tx, ctx: EngineContext) -> bool:
     """Note a sweep that had nothing to judge. False: the last one was just now, lies ahead, or was never."""
     return await _mark(tx, ctx) is not None
 

@@ -18,7 +18,7 @@ async def is_all_said(tx: Tx) -> bool:
     return not await tx.all(q.unsaid_workers, limit=1, calm=CALM_SECONDS)
 
 
-async def note_workers(tx: Tx, ctx: EngineContext) -> int:
+async def record_worker_events(tx: Tx, ctx: EngineContext) -> int:
     """Write down what has changed since the last line about each worker. One that others have locked is theirs."""
     rows = await tx.all(q.unsaid_workers, limit=ctx.limits.sweep_batch, calm=CALM_SECONDS)
     if not rows:
@@ -32,7 +32,7 @@ async def note_workers(tx: Tx, ctx: EngineContext) -> int:
     return len(said)
 
 
-async def prune_worker_log(tx: Tx, ctx: EngineContext, seconds: float = KEPT_SECONDS) -> int:
+async def prune_worker_events(tx: Tx, ctx: EngineContext, seconds: float = KEPT_SECONDS) -> int:
     """Lines about workers are of interest for a day."""
     old = await tx.all(q.old_worker_lines, seconds=seconds, each=PRUNED_EACH, limit=ctx.limits.sweep_batch)
     if old:

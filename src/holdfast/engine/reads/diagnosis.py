@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.engine.declare import Contradiction, contradictions
+from holdfast.engine.declare import DeclarationConflict, contradictions
 from holdfast.engine.reads.missing_extensions import missing, needed
-from holdfast.engine.reads.why import Clause, Wanted, unserved
+from holdfast.engine.reads.why import Clause, LaneRequirements, unserved
 from holdfast.store import Row, Tx, q
 
 DEAD_SECONDS = 3600.0
@@ -15,9 +15,9 @@ DEAD_SECONDS = 3600.0
 class Diagnosis(NamedTuple):
     last_sweep: Row | None
     expired_leases: Row | None
-    unserved: list[tuple[Wanted, Clause]]
+    unserved: list[tuple[LaneRequirements, Clause]]
     dead: list[Row]  # in the last hour, by reason
-    conflicts: list[Contradiction]
+    conflicts: list[DeclarationConflict]
     missing: dict[str, int]  # extensions that unfinished jobs need, with the number of jobs
     needed: list[str]  # missing extensions that job types have hooks of
     tasks: list[Row]  # maintenance of extensions

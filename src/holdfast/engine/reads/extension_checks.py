@@ -47,7 +47,7 @@ class Probe(NamedTuple):
         return Hook(self.extension, self.function)
 
 
-class Failed(NamedTuple):
+class CheckFailed(NamedTuple):
     error: BaseException
 
     @property
@@ -58,7 +58,7 @@ class Failed(NamedTuple):
 
 
 async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
-    """What the function of (tx, ...) returns, or `Failed`."""
+    """What the function of (tx, ...) returns, or `CheckFailed`."""
 
     async def call() -> Any:
         return await hook.function(tx, *given)
@@ -67,13 +67,13 @@ async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
         async with tx.savepoint():
             return await tx.call(call(), PROBE_SECONDS, partial(warn_of_blocking, *hook))
     except (Exception, SystemExit) as error:
-        return Failed(error)
+        return CheckFailed(error)
 
 
 async def checked(tx: Tx, probe: Probe) -> Checked:
     """What a check of an extension finds; a check that does not work is a finding."""
     found = await asked(tx, probe.hook)
-    if isinstance(found, Failed):
+    if isinstance(found, CheckFailed):
         return fail(f"the check failed: {found.says}", f"tell the author of extension {probe.extension}")
     if not isinstance(found, Checked):
         return fail(

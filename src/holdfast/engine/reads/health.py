@@ -14,7 +14,7 @@ COUNTED_MAX = 10_000
 DIED_WITHIN_SECONDS = 3600.0
 
 
-class Vitals(msgspec.Struct, frozen=True):
+class SystemHealth(msgspec.Struct, frozen=True):
     """Jobs are counted up to `COUNTED_MAX` of each kind; `later` wait for their time, `died` in the last hour.
 
     `maintaining` are the worker processes with which a server takes turns.
@@ -35,10 +35,10 @@ class Vitals(msgspec.Struct, frozen=True):
         return self.created + self.waiting + self.later
 
 
-async def vitals(tx: Tx, dialect: str) -> Vitals:
+async def health(tx: Tx, dialect: str) -> SystemHealth:
     [row] = await tx.all(q.vitals, limit=COUNTED_MAX, seconds=DIED_WITHIN_SECONDS)
     numbers = {name: row[name] for name in ("workers", "created", "waiting", "later", "running", "died", "maintaining")}
-    return Vitals(seen_at=row["seen_at"], current=row["migrations"] >= _known(dialect), **numbers)
+    return SystemHealth(seen_at=row["seen_at"], current=row["migrations"] >= _known(dialect), **numbers)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.engine.registry import Registry
+from holdfast.engine.registry import PolicyRegistry
 from holdfast.lifecycle import Machine
 from holdfast.store import Row, Tx, q
 
@@ -44,7 +44,7 @@ async def counts(tx: Tx) -> Counts:
     return Counts(clock["now_at"], waiting, await tx.all(q.top_counts, limit=COUNT_MAX, seconds=DEAD_SECONDS))
 
 
-async def activity(tx: Tx, registry: Registry, before: Activity | None) -> Activity:
+async def activity(tx: Tx, registry: PolicyRegistry, before: Activity | None) -> Activity:
     [clock], end = await tx.all(q.clock), await tx.one(q.feed_end)
     at, pos, after = clock["now_at"], end["pos"] if end else 0, before.pos if before else 0
     seconds = (at - before.at).total_seconds() if before else 0.0

@@ -79,12 +79,12 @@ class Reads(Component):
     async def why(self, job_id: str, tenant: str | None = None) -> list[_why.Clause]:
         return await self.store.read(lambda tx: _why.why(tx, self.ctx, job_id, tenant))
 
-    async def queue_stats(self, max_age_seconds: float = 10.0) -> _depths.Depths:
+    async def queue_stats(self, max_age_seconds: float = 10.0) -> _depths.QueueStats:
         """How much waits and runs, not older than that (or than a count is worth): one process counts for all."""
-        return await _depths.depths(self.store, self.ctx, max_age_seconds)
+        return await _depths.queue_stats(self.store, self.ctx, max_age_seconds)
 
-    async def health(self) -> _vitals.Vitals:
-        return await self.store.read(lambda tx: _vitals.vitals(tx, self.store.dialect))
+    async def health(self) -> _vitals.SystemHealth:
+        return await self.store.read(lambda tx: _vitals.health(tx, self.store.dialect))
 
     async def live_counts(self) -> _live_view.Counts:
         return await self.store.read(_live_view.counts)

@@ -22,7 +22,7 @@ COUNT_SECONDS = 20.0  # a count that takes longer is given up
 REST = 20  # times as long as a count took, nobody counts again
 
 
-class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
+class QueueDepth(msgspec.Struct, frozen=True, omit_defaults=True):
     """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`; `paused` could, too, if
     their queue were not held back."""
 
@@ -43,8 +43,8 @@ class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
     def jobs(self) -> int:
         return self.waiting + self.later + self.running
 
-    def __add__(self, other: Depth) -> Depth:
-        return Depth(
+    def __add__(self, other: QueueDepth) -> QueueDepth:
+        return QueueDepth(
             self.waiting + other.waiting,
             self.paused + other.paused,
             self.delayed + other.delayed,
@@ -55,14 +55,14 @@ class Depth(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Depths(msgspec.Struct, frozen=True):
+class QueueStats(msgspec.Struct, frozen=True):
     """All tenants together, by queue and by type, the fullest first; `counted_at` is None until somebody has counted.
     `slots` are those of enabled workers that live; a running job fills one of them."""
 
     counted_at: datetime | None = None
     took_seconds: float = 0.0
-    queues: dict[str, Depth] = {}
-    types: dict[str, Depth] = {}
+    queues: dict[str, QueueDepth] = {}
+    types: dict[str, QueueDepth] = {}
     workers: dict[str, int] = {}  # by liveness; those switched off are `disabled`
     slots: int = 0
 
@@ -71,16 +71,16 @@ class Depths(msgspec.Struct, frozen=True):
         return sum(depth.running for depth in self.queues.values())
 
 
-def fullest(most: int, depths: Mapping[str, Depth]) -> dict[str, Depth]:
+def fullest(most: int, queue_stats: Mapping[str, QueueDepth]) -> dict[str, QueueDepth]:
     """So many by name, and the others together."""
-    ordered = sorted(depths.items(), key=lambda one: (-one[1].jobs, one[0]))
+    ordered = sorted(queue_stats.items(), key=lambda one: (-one[1].jobs, one[0]))
     kept = dict(ordered[:most])
     if rest := [depth for _, depth in ordered[most:]]:
-        kept[OTHER] = sum(rest, kept.get(OTHER, Depth()))
+        kept[OTHER] = sum(rest, kept.get(OTHER, QueueDepth()))
     return kept
 
 
-async def depths(store: PostgresStore | SqliteStore, ctx: EngineContext, max_age_seconds: float) -> Depths:
+async def queue_stats(store: PostgresStore | SqliteStore, ctx: EngineContext, max_age_seconds: float) -> QueueStats:
     """The figures if they are young enough. Else one caller counts anew, and the others get the old ones meanwhile."""
     row = await store.read(lambda tx: tx.one(q.counted, name=NAME))
     known = _read(row)
@@ -98,11 +98,11 @@ async def depths(store: PostgresStore | SqliteStore, ctx: EngineContext, max_age
     return new
 
 
-def _read(row: Row | None) -> Depths:
-    return msgspec.json.decode(row["figures"], type=Depths) if row is not None and row["figures"] else Depths()
+def _read(row: Row | None) -> QueueStats:
+    return msgspec.json.decode(row["figures"], type=QueueStats) if row is not None and row["figures"] else QueueStats()
 
 
-async def _counted_anew(store: PostgresStore | SqliteStore, ctx: EngineContext, known: Depths) -> Depths:
+async def _counted_anew(store: PostgresStore | SqliteStore, ctx: EngineContext, known: QueueStats) -> QueueStats:
     """A count that cannot be finished leaves the old figures, and a long rest."""
     began = ctx.clock.monotonic()
     try:
@@ -113,11 +113,11 @@ async def _counted_anew(store: PostgresStore | SqliteStore, ctx: EngineContext, 
     return msgspec.structs.replace(found, took_seconds=ctx.clock.monotonic() - began)
 
 
-async def _count(tx: Tx) -> Depths:
+async def _count(tx: Tx) -> QueueStats:
     crews = await tx.all(q.crews)
     rows = await tx.all(q.depths, limit=LATER_MAX)
     [now] = await tx.all(q.clock)
-    return Depths(
+    return QueueStats(
         counted_at=now["now_at"],
         queues=_by("queue", rows),
         types=_by("type", rows),
@@ -126,18 +126,18 @@ async def _count(tx: Tx) -> Depths:
     )
 
 
-def _by(column: str, rows: list[Row]) -> dict[str, Depth]:
-    found: dict[str, Depth] = {}
+def _by(column: str, rows: list[Row]) -> dict[str, QueueDepth]:
+    found: dict[str, QueueDepth] = {}
     for row in rows:
-        found[row[column]] = found.get(row[column], Depth()) + _depth(row)
+        found[row[column]] = found.get(row[column], QueueDepth()) + _depth(row)
     return fullest(NAMES_MAX, found)
 
 
-def _depth(row: Row) -> Depth:
+def _depth(row: Row) -> QueueDepth:
     figures: dict[str, Any] = {row["kind"]: row["jobs"]}
     if row["kind"] == "waiting":
         figures["oldest_seconds"] = _seconds(row["oldest_at"], row["seen_at"])
-    return Depth(**figures)
+    return QueueDepth(**figures)
 
 
 def _seconds(since: datetime, until: datetime) -> float:

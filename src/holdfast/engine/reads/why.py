@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.context import EngineContext
-from holdfast.engine.reads.extension_checks import Failed, asked
+from holdfast.engine.reads.extension_checks import CheckFailed, asked
 from holdfast.engine.reads.missing_extensions import stale
 from holdfast.engine.reads.read import get
 from holdfast.lifecycle import Machine, State
@@ -123,7 +123,7 @@ def _hook(row: Row, now: datetime) -> Clause:
 
 def _explained(extension: str, answer: Any) -> list[Clause]:
     """A text says something and stands in the way of nothing."""
-    if isinstance(answer, Failed):
+    if isinstance(answer, CheckFailed):
         return [Clause(extension, True, f"extension {extension} could not explain it: {answer.says}")]
     found = [answer] if isinstance(answer, str | Clause) else answer or []
     if not isinstance(found, list | tuple) or not all(isinstance(each, str | Clause) for each in found):
@@ -154,7 +154,7 @@ async def _workers(tx: Tx, job: Job, waited: float) -> list[Clause]:
     lane = await tx.one(q.lane, id=job.lane)
     assert lane is not None, f"lane {job.lane} is interned and never deleted"  # noqa: S101
     workers = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
-    able, clauses = _narrowed(workers, Wanted.of_lane(lane))
+    able, clauses = _narrowed(workers, LaneRequirements.of_lane(lane))
     if not able:
         return clauses
     if prefers := decode(lane["prefers"]):
@@ -168,7 +168,7 @@ async def _workers(tx: Tx, job: Job, waited: float) -> list[Clause]:
     return clauses
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class LaneRequirements(msgspec.Struct, frozen=True):
     """What the jobs of a lane ask of a worker."""
 
     tenant: str
@@ -177,19 +177,19 @@ class Wanted(msgspec.Struct, frozen=True):
     requires: list[str]
 
     @classmethod
-    def of_lane(cls, lane: Row) -> Wanted:
+    def of_lane(cls, lane: Row) -> LaneRequirements:
         return cls(lane["tenant"], lane["queue"], lane["type"], decode(lane["requires"]))
 
 
-async def unserved(tx: Tx) -> list[tuple[Wanted, Clause]]:
+async def unserved(tx: Tx) -> list[tuple[LaneRequirements, Clause]]:
     """What waits in open queues though no live worker may take it, each with what stands in its way."""
     workers = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
-    waiting = [Wanted.of_lane(lane) for lane in await tx.all(q.waiting_lanes, limit=LANES_MAX)]
+    waiting = [LaneRequirements.of_lane(lane) for lane in await tx.all(q.waiting_lanes, limit=LANES_MAX)]
     judged = ((wanted, *_narrowed(workers, wanted)) for wanted in waiting)
     return [(wanted, clauses[0]) for wanted, able, clauses in judged if not able]
 
 
-def _narrowed(workers: list[WorkerRecord], wanted: Wanted) -> tuple[list[WorkerRecord], list[Clause]]:
+def _narrowed(workers: list[WorkerRecord], wanted: LaneRequirements) -> tuple[list[WorkerRecord], list[Clause]]:
     """Those who may take it; where there are none, the first condition that nobody meets."""
     left = live = [worker for worker in workers if worker.enabled and worker.liveness != "offline"]
     if not live:
@@ -208,7 +208,7 @@ def _narrowed(workers: list[WorkerRecord], wanted: Wanted) -> tuple[list[WorkerR
     return left, [Clause("workers", True, f"{len(left)} of {len(live)} live workers may take it")]
 
 
-def _conditions(wanted: Wanted) -> list[tuple[Callable[[WorkerRecord], bool], Clause]]:
+def _conditions(wanted: LaneRequirements) -> list[tuple[Callable[[WorkerRecord], bool], Clause]]:
     """What a worker must meet, and what is said where none of those left does."""
     return [
         (

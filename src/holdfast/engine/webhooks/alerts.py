@@ -27,7 +27,7 @@ REMEMBERED_MAX = 500  # subjects and job types that fail at the same time
 Memory = dict[str, list[datetime]]  # the last failures since a success, by tenant and subject, else job type
 
 
-class Watch(msgspec.Struct, frozen=True):
+class AlertRules(msgspec.Struct, frozen=True):
     """Which kinds are in force, and how long one of them is silent after an alert."""
 
     kinds: frozenset[str] = frozenset()
@@ -138,7 +138,7 @@ def _completes_pattern(event: Event, job: Row, memory: Memory) -> bool:
 
 
 async def due(
-    tx: Tx, watch: Watch, events: list[Event], jobs: Mapping[str, Row], now: datetime
+    tx: Tx, watch: AlertRules, events: list[Event], jobs: Mapping[str, Row], now: datetime
 ) -> list[tuple[Alert, bytes]]:
     """The alerts to send now, with their messages. Whoever calls holds the reader, so nobody else counts meanwhile."""
     rows = {row["kind"]: row for row in await tx.all(q.alerts)}
@@ -157,7 +157,7 @@ async def due(
     return sent
 
 
-async def due_for_extensions(tx: Tx, watch: Watch, missing: Mapping[str, int], now: datetime) -> bytes | None:
+async def due_for_extensions(tx: Tx, watch: AlertRules, missing: Mapping[str, int], now: datetime) -> bytes | None:
     """The message to send now. Whoever calls holds the reader."""
     row = next((row for row in await tx.all(q.alerts) if row["kind"] == EXTENSION), None)
     if row is not None and row["sent_at"] > now - timedelta(seconds=watch.cooldown_seconds):

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast.engine.admin.audit import Deed, record
+from holdfast.engine.admin.audit import AuditedAction, record
 from holdfast.engine.context import EngineContext
 from holdfast.engine.webhooks.alerts import MAILBOX
 from holdfast.engine.webhooks.webhooks import every, get
@@ -28,14 +28,14 @@ LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 Kind = Literal["delivered", "failed", "pending"]
 
 
-class Errand(NamedTuple):
+class DueDelivery(NamedTuple):
     """A message in somebody's hands; an alert has no webhook."""
 
     delivery: Delivery
     webhook: Webhook | None
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class DeliveryOutcome(msgspec.Struct, frozen=True):
     """How a try went. `gone`: the receiver says that it wants no more."""
 
     tried: DeliveryTry
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True):
     gone: bool = False
 
 
-class Settling(msgspec.Struct, frozen=True):
+class WebhookChange(msgspec.Struct, frozen=True):
     """What the outcome of a try changed for the webhook."""
 
     recovered: bool = False
@@ -63,7 +63,7 @@ async def waiting(tx: Tx, *, busy: Iterable[str] = (), alerts: bool = False) -> 
     return [row["id"] for row in await tx.all(q.webhooks_with_work, asked=free)] if free else []
 
 
-async def claim(tx: Tx, rooms: Mapping[str, int]) -> list[Errand]:
+async def claim(tx: Tx, rooms: Mapping[str, int]) -> list[DueDelivery]:
     """For each webhook as many as there is room for. Those that others are claiming are skipped."""
     ids: list[str] = []
     for webhook, room in rooms.items():
@@ -72,18 +72,18 @@ async def claim(tx: Tx, rooms: Mapping[str, int]) -> list[Errand]:
     return await _errands(tx, ids)
 
 
-async def _errands(tx: Tx, ids: list[str]) -> list[Errand]:
+async def _errands(tx: Tx, ids: list[str]) -> list[DueDelivery]:
     found = [Delivery.from_row(row) for row in await tx.all(q.deliveries_by_id, ids=ids)] if ids else []
     hooks = {hook.id: hook for hook in await every(tx)} if found else {}
     mailboxes = set(MAILBOX.values())
     return [
-        Errand(delivery, hooks.get(delivery.webhook_id))
+        DueDelivery(delivery, hooks.get(delivery.webhook_id))
         for delivery in found
         if delivery.webhook_id in hooks or delivery.webhook_id in mailboxes
     ]
 
 
-async def settle(tx: Tx, delivery: Delivery, outcome: Outcome) -> Settling:
+async def settle(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> WebhookChange:
     log = msgspec.json.encode([*delivery.log, outcome.tried][-LOG_MAX:]).decode()
     row = await tx.one(
         q.settle_delivery,
@@ -94,14 +94,14 @@ async def settle(tx: Tx, delivery: Delivery, outcome: Outcome) -> Settling:
         delay_seconds=float(outcome.delay_seconds),
     )
     if row is None:  # too late: it was claimed again, or replayed
-        return Settling()
+        return WebhookChange()
     if outcome.state == "delivered":
-        return Settling(recovered=await tx.one(q.webhook_answers, id=delivery.webhook_id) is not None)
+        return WebhookChange(recovered=await tx.one(q.webhook_answers, id=delivery.webhook_id) is not None)
     await tx.one(q.webhook_fails, id=delivery.webhook_id)
-    return Settling(disabled=await _disable(tx, delivery, outcome))
+    return WebhookChange(disabled=await _disable(tx, delivery, outcome))
 
 
-async def _disable(tx: Tx, delivery: Delivery, outcome: Outcome) -> str | None:
+async def _disable(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> str | None:
     """Gone at once; dead when a message was given up and none has arrived for days."""
     if not outcome.gone and outcome.state != "failed":
         return None
@@ -112,11 +112,11 @@ async def _disable(tx: Tx, delivery: Delivery, outcome: Outcome) -> str | None:
     )
     if row is None:
         return None
-    await record(tx, Deed("system", "webhook.disable", delivery.webhook_id, {"reason": reason}))
+    await record(tx, AuditedAction("system", "webhook.disable", delivery.webhook_id, {"reason": reason}))
     return reason
 
 
-async def make_test(tx: Tx, ctx: EngineContext, webhook: str) -> Errand:
+async def make_test(tx: Tx, ctx: EngineContext, webhook: str) -> DueDelivery:
     """A message that is about nothing, claimed already: whoever asks for it sends it."""
     hook = await get(tx, webhook)
     now = ctx.clock.now()

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.read import Cursor, feed, feed_end
 from holdfast.engine.webhooks import alerts
-from holdfast.engine.webhooks.alerts import MAILBOX, Watch
+from holdfast.engine.webhooks.alerts import MAILBOX, AlertRules
 from holdfast.engine.webhooks.webhooks import READER, every
 from holdfast.lifecycle import STATUS, Machine, State
 from holdfast.model import Event
@@ -33,7 +33,7 @@ class FannedOut(msgspec.Struct, frozen=True):
     made: int = 0
 
 
-async def news(tx: Tx, watch: Watch) -> tuple[bool, bool]:
+async def news(tx: Tx, watch: AlertRules) -> tuple[bool, bool]:
     """Whether somebody listens, and whether there is anything to do: only then is it worth to take the reader."""
     listening = bool(watch.kinds) or any(hook.enabled for hook in await every(tx))
     row = await tx.one(q.reader, name=READER)
@@ -53,7 +53,7 @@ async def skip(tx: Tx) -> FannedOut:
     return FannedOut(False)
 
 
-async def fan_out(tx: Tx, ctx: EngineContext, watch: Watch) -> FannedOut:
+async def fan_out(tx: Tx, ctx: EngineContext, watch: AlertRules) -> FannedOut:
     """One page of the log. The reader is locked until the commit; if another has it, that one does the work."""
     at = await _taken(tx)
     if at is None:
@@ -95,7 +95,7 @@ async def _advance(tx: Tx, at: Cursor, after: Cursor) -> None:
         await tx.one(q.advance_reader, name=READER, **msgspec.structs.asdict(after))
 
 
-async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: Watch) -> Mapping[str, Row]:
+async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: AlertRules) -> Mapping[str, Row]:
     """The jobs that somebody may be told of."""
     named = {(hook.tenant, name) for hook in hooks for name in hook.wanted.events}
     ids = {
@@ -149,7 +149,9 @@ def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMess
     return WebhookMessage(name, event.at, data)
 
 
-async def _alerts(tx: Tx, ctx: EngineContext, watch: Watch, events: list[Event], jobs: Mapping[str, Row]) -> list[Made]:
+async def _alerts(
+    tx: Tx, ctx: EngineContext, watch: AlertRules, events: list[Event], jobs: Mapping[str, Row]
+) -> list[Made]:
     if not watch.kinds or not any(alerts.matters(event) for event in events):
         return []
     found = await alerts.due(tx, watch, events, jobs, ctx.clock.now())
@@ -159,7 +161,7 @@ async def _alerts(tx: Tx, ctx: EngineContext, watch: Watch, events: list[Event],
     ]
 
 
-async def alert_of_extensions(tx: Tx, ctx: EngineContext, watch: Watch, missing: Mapping[str, int]) -> bool:
+async def alert_of_extensions(tx: Tx, ctx: EngineContext, watch: AlertRules, missing: Mapping[str, int]) -> bool:
     """Unless another server has the reader, or has told it a while ago."""
     if await _taken(tx) is None:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from holdfast.engine import Filter
-from holdfast.engine.admin.audit import Deed
+from holdfast.engine.admin.audit import AuditedAction
 from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.states import state_filter
 from holdfast.lifecycle import State
@@ -18,18 +18,21 @@ from holdfast.wire import JobFilter
 T = TypeVar("T")
 
 
-def deed(request: HttpRequest, action: str, subject: str | None = None, **detail: Any) -> Deed:
-    return Deed(request.caller.name, action, subject, detail)
+def deed(request: HttpRequest, action: str, subject: str | None = None, **detail: Any) -> AuditedAction:
+    return AuditedAction(request.caller.name, action, subject, detail)
 
 
 async def operate(
-    server: ServerState, told: Deed, work: Callable[[Tx, EngineContext], Awaitable[T]], **more: Callable[[T], Any]
+    server: ServerState,
+    told: AuditedAction,
+    work: Callable[[Tx, EngineContext], Awaitable[T]],
+    **more: Callable[[T], Any],
 ) -> T:
     """Run a change and write it to the audit log in one transaction. `more`: details from its result."""
     engine = server.engine
 
-    def tell(answer: T) -> Deed:
-        return Deed(
+    def tell(answer: T) -> AuditedAction:
+        return AuditedAction(
             told.actor, told.action, told.subject, told.detail | {name: of(answer) for name, of in more.items()}
         )
 

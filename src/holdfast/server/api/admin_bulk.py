@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from holdfast.clock import from_micros, to_micros
 from holdfast.engine import Filter
-from holdfast.engine.admin.audit import Deed
-from holdfast.engine.admin.bulk import Cancel, Outcome, Pace, Redrive, Verb, carry_out
+from holdfast.engine.admin.audit import AuditedAction
+from holdfast.engine.admin.bulk import BulkCancel, BulkOutcome, BulkRedrive, BulkVerb, RedriveRate, carry_out
 from holdfast.errors import InvalidField
 from holdfast.lifecycle import State
 from holdfast.model.names import check_name
@@ -35,19 +35,19 @@ class BulkCursor(NamedTuple):
 
 
 async def cancel(server: ServerState, request: HttpRequest) -> Reply:
-    wanted = await _wanted(server, request.body, Cancel.states)
+    wanted = await _wanted(server, request.body, BulkCancel.states)
     place = await _begin(server, request.body, wanted)
     reason = check_name(request.body.reason, "reason")
-    return await _run(server, request, wanted, place, Cancel(reason), None)
+    return await _run(server, request, wanted, place, BulkCancel(reason), None)
 
 
 async def redrive(server: ServerState, request: HttpRequest) -> Reply:
     """A rate spreads the start of the new jobs, continuing from the previous request."""
     body: BulkRedriveBody = request.body
-    wanted = await _wanted(server, body, Redrive.states)
+    wanted = await _wanted(server, body, BulkRedrive.states)
     place, now = await _begin(server, body, wanted), await server.engine.reads.now()
-    pace = None if body.rate_per_second is None else Pace(max(place.start or now, now), body.rate_per_second)
-    return await _run(server, request, wanted, place, Redrive(again=body.again, pace=pace), pace)
+    pace = None if body.rate_per_second is None else RedriveRate(max(place.start or now, now), body.rate_per_second)
+    return await _run(server, request, wanted, place, BulkRedrive(again=body.again, pace=pace), pace)
 
 
 async def _wanted(server: ServerState, body: BulkBody, otherwise: tuple[State, ...]) -> Filter:
@@ -70,17 +70,22 @@ async def _begin(server: ServerState, body: BulkBody, wanted: Filter) -> BulkCur
 
 
 async def _run(
-    server: ServerState, request: HttpRequest, wanted: Filter, place: BulkCursor, verb: Verb, pace: Pace | None
+    server: ServerState,
+    request: HttpRequest,
+    wanted: Filter,
+    place: BulkCursor,
+    verb: BulkVerb,
+    pace: RedriveRate | None,
 ) -> Reply:
     body: BulkBody = request.body
 
-    def tell(outcomes: list[Outcome]) -> Deed:
+    def tell(outcomes: list[BulkOutcome]) -> AuditedAction:
         moved = [outcome.job_id for outcome in outcomes if outcome.what not in _NOT_DONE]
         counts = Counter(outcome.what for outcome in outcomes)
         return deed(request, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
 
     matched = sum(jobs for *_, jobs in await server.engine.reads.counts(wanted))
-    outcomes: list[Outcome] = []
+    outcomes: list[BulkOutcome] = []
     last: str | None = None
     async for ids, behind in _pages(server, wanted, place.after, body.limit):
         outcomes += await carry_out(
@@ -110,7 +115,7 @@ async def _pages(
 _NOT_DONE = ("already_redriven", "refused")
 
 
-def _answer(body: BulkBody, matched: int, outcomes: list[Outcome], following: str | None) -> BulkResponse:
+def _answer(body: BulkBody, matched: int, outcomes: list[BulkOutcome], following: str | None) -> BulkResponse:
     counts = Counter(outcome.what for outcome in outcomes)
     return BulkResponse(
         dry_run=body.dry_run,
@@ -123,6 +128,6 @@ def _answer(body: BulkBody, matched: int, outcomes: list[Outcome], following: st
     )
 
 
-def _job(outcome: Outcome) -> BulkJob:
+def _job(outcome: BulkOutcome) -> BulkJob:
     code, message = (outcome.refusal.code, outcome.refusal.message) if outcome.refusal else (None, None)
     return BulkJob(outcome.job_id, outcome.what, outcome.new_id, code, message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.reads.queue_stats import Depth
+from holdfast.engine.reads.queue_stats import QueueDepth
 from holdfast.errors import StoreUnavailable
 from holdfast.model.names import check_name
 from holdfast.server.http.route import HttpRequest, Reply
@@ -17,8 +17,8 @@ async def scale(server: ServerState, request: HttpRequest) -> Reply:
         raise StoreUnavailable("the jobs are being counted for the first time: ask again", code="not_ready")
     found = depths.queues
     if (listed := request.query.queue) is not None:
-        found = {name: found.get(name, Depth()) for name in _names(listed)}
-    total = sum(found.values(), Depth())
+        found = {name: found.get(name, QueueDepth()) for name in _names(listed)}
+    total = sum(found.values(), QueueDepth())
     queues = {name: _load(depth) for name, depth in found.items()}
     return Reply(200, ScaleResponse(depths.counted_at, depths.slots, _load(total), queues))
 
@@ -27,7 +27,7 @@ def _names(listed: str) -> list[str]:
     return [check_name(name, "queue") for name in listed.split(",")]
 
 
-def _load(depth: Depth) -> LoadView:
+def _load(depth: QueueDepth) -> LoadView:
     return LoadView(
         oldest_wait_seconds=depth.oldest_seconds,
         backlog=depth.waiting,

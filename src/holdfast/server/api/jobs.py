@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast.engine import Created, Filter
-from holdfast.engine.insert import ready
+from holdfast.engine.insert import checked
 from holdfast.engine.reads.states import STATUSES, state_filter
 from holdfast.engine.withdraw import CONTROL
 from holdfast.errors import (
@@ -96,7 +96,7 @@ def _count(server: ServerState, jobs: list[NewJob], made: list[Created]) -> None
 
 
 async def _create_alone(server: ServerState, job: NewJob) -> list[Created]:
-    return [await server.creates.put(ready(job))]
+    return [await server.creates.put(checked(job))]
 
 
 async def _traced(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
 from holdfast.engine.maintenance.prune import Overdue
-from holdfast.engine.reads.queue_stats import Depths
+from holdfast.engine.reads.queue_stats import QueueStats
 from holdfast.errors import NotFound, StoreError
 from holdfast.server.http.route import HttpRequest, Reply
 
@@ -33,7 +33,7 @@ class QueueMetrics:
         self._wanted, self._heard = asyncio.Event(), asyncio.Event()
         self._asking = False
         self._overdue_at = -math.inf
-        self.depths = Depths()
+        self.depths = QueueStats()
         self.overdue = Overdue()
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class QueueMetrics:
         if now - self._overdue_at >= OVERDUE_EVERY_SECONDS:
             self.overdue, self._overdue_at = await self._engine.maintenance.overdue(self._retention), now
 
-    async def fresh(self) -> Depths:
+    async def fresh(self) -> QueueStats:
         """New statistics if they arrive soon; only one request at a time waits for the database."""
         if not self._asking:
             self._heard.clear()

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.reads.extension_checks import Failed, Probe
+from holdfast.engine.reads.extension_checks import CheckFailed, Probe
 from holdfast.outage_log import LoopFailures
 
 EVERY_SECONDS = 10.0
@@ -40,7 +40,7 @@ class ExtensionHealth:
 
     async def ask(self, probe: Probe) -> None:
         answer = await self._engine.reads.ask_extension(probe)
-        failure = answer.says if isinstance(answer, Failed) else None
+        failure = answer.says if isinstance(answer, CheckFailed) else None
         value: Any = FAILED
         if failure is None:
             try:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.maintenance.open_work import READY_MAX, Opening
+from holdfast.engine.maintenance.open_work import READY_MAX, OpenLane
 from holdfast.ids import Ids
 from holdfast.model import Lease
 from holdfast.outage_log import LoopFailures
@@ -133,7 +133,7 @@ class LongPoll:
             if claim.worker not in known:
                 claim.notify()
 
-    async def _notify(self, lanes: list[Opening]) -> list[bool | None]:
+    async def _notify(self, lanes: list[OpenLane]) -> list[bool | None]:
         """Notify as many claims as there are jobs; whether each got one, or None if it is not known yet."""
         answers: list[bool | None] = []
         chosen = choose(await self._candidates(lanes), lanes)
@@ -142,13 +142,13 @@ class LongPoll:
             answers += await notify_all(there) if there else []
         return answers
 
-    async def _candidates(self, lanes: list[Opening]) -> dict[WaitingClaim, list[Opening]]:
+    async def _candidates(self, lanes: list[OpenLane]) -> dict[WaitingClaim, list[OpenLane]]:
         """The lanes that each claim may take from; preferred workers first, then the longest wait."""
         claims = [
             claim for claim in self._waiting if not claim.notified and any(claim.waits_for(lane) for lane in lanes)
         ]
         known = await self._engine.polls.claimants(list({claim.worker for claim in claims})) if claims else {}
-        first, then = dict[WaitingClaim, list[Opening]](), dict[WaitingClaim, list[Opening]]()
+        first, then = dict[WaitingClaim, list[OpenLane]](), dict[WaitingClaim, list[OpenLane]]()
         for claim in claims:
             if (claimant := known.get(claim.worker)) is not None:
                 may_take = [lane for lane in lanes if claim.waits_for(lane) and claimant.may_take(lane)]

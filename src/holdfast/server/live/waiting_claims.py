@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.engine.maintenance.open_work import Opening
+from holdfast.engine.maintenance.open_work import OpenLane
 
 ANSWER_SECONDS = 2.0  # a claim that takes longer does not hold up the others
 
@@ -17,7 +17,7 @@ class WaitingClaim:
         self.signaled = asyncio.Event()  # notified, or the client disconnected
         self._call: asyncio.Future[bool] | None = None
 
-    def waits_for(self, opening: Opening) -> bool:
+    def waits_for(self, opening: OpenLane) -> bool:
         return (self.queues is None or opening.queue in self.queues) and (
             self.types is None or opening.type in self.types
         )
@@ -42,7 +42,7 @@ class WaitingClaim:
             self._call.cancel()
 
 
-def choose(candidates: dict[WaitingClaim, list[Opening]], lanes: list[Opening]) -> list[WaitingClaim]:
+def choose(candidates: dict[WaitingClaim, list[OpenLane]], lanes: list[OpenLane]) -> list[WaitingClaim]:
     """As many of the candidates, in their order, as there are jobs for."""
     left = {lane: lane.ready for lane in lanes}
     chosen = []
