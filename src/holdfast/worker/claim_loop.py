@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.outage_log import outage
 from holdfast.worker.config import BUFFERED_SECONDS_MAX, TICK_SECONDS, WAIT_SECONDS
+from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor
 from holdfast.worker.handler import Isolation
@@ -26,8 +27,10 @@ log = logging.getLogger("holdfast.worker")
 
 
 class ClaimLoop:
-    def __init__(self, source: Source, slots: Slots, executor: Executor, clock: Clock, ids: Ids) -> None:
-        self._source, self._slots, self._executor = source, slots, executor
+    def __init__(
+        self, source: Source, connectivity: Connectivity, slots: Slots, executor: Executor, clock: Clock, ids: Ids
+    ) -> None:
+        self._source, self._connectivity, self._slots, self._executor = source, connectivity, slots, executor
         self._clock, self._ids = clock, ids
         self._queues = slots.config.queues
         self.enabled = True  # an operator can disable a worker
@@ -75,7 +78,7 @@ class ClaimLoop:
         return claimed
 
     async def _claim_of(self, types: list[str], wanted: int) -> int:
-        claims = await self._source.claim(wanted, queues=self._queues, types=types)
+        claims = await self._connectivity.call(self._source.claim(wanted, queues=self._queues, types=types))
         outage.succeeded(CLAIM)
         self._slots.lease_table.polled()
         self._accept(claims)
@@ -84,7 +87,8 @@ class ClaimLoop:
     async def _recover_claims(self) -> None:
         """The response to a claim was lost: start the jobs that it may have claimed."""
         if self._response_lost:
-            self._accept(await self._source.recover_claims({*self._slots.executions, *self._slots.abandoned}))
+            known = {*self._slots.executions, *self._slots.abandoned}
+            self._accept(await self._connectivity.call(self._source.recover_claims(known)))
             self._response_lost = False
 
     def _accept(self, claims: Claims) -> None:

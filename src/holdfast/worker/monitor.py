@@ -9,7 +9,7 @@ from collections.abc import Callable
 from holdfast.clock import Clock
 from holdfast.model import Liveness
 from holdfast.worker.config import BUFFERED_SECONDS_MAX, TICK_SECONDS
-from holdfast.worker.connectivity import MonitoredSource
+from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution, StopReason
 from holdfast.worker.executor import Executor
 from holdfast.worker.progress_reporter import ProgressReporter
@@ -27,14 +27,14 @@ class Monitor:
         self,
         slots: Slots,
         executor: Executor,
-        source: MonitoredSource,
+        connectivity: Connectivity,
         progress: ProgressReporter,
         clock: Clock,
         *,
         stop: Callable[[], None],
     ) -> None:
-        self._slots, self._executor, self._source, self._progress = slots, executor, source, progress
-        self._clock, self._stop = clock, stop
+        self._slots, self._executor, self._connectivity = slots, executor, connectivity
+        self._progress, self._clock, self._stop = progress, clock, stop
         self.other_workers = True  # there may be others that could start what waits here
         self.heartbeat_failed = False  # the last one
         self._ticked_at = self._undisturbed_since = clock.monotonic()
@@ -86,7 +86,7 @@ class Monitor:
         """
         slots = self._slots
         passed, self._ticked_at = now - self._ticked_at, now
-        if self._source.away or self.heartbeat_failed or self._progress.waiting or passed > SUSPENDED_SECONDS:
+        if self._connectivity.away or self.heartbeat_failed or self._progress.waiting or passed > SUSPENDED_SECONDS:
             self._undisturbed_since = now
         if now - self._undisturbed_since <= BUFFERED_SECONDS_MAX:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, KeysView
+from collections.abc import Awaitable, Callable, KeysView, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from holdfast.ids import Ids
 from holdfast.model import Part
 from holdfast.model.reports import Advanced, Progress, Withdrawal, Withdrawn
 from holdfast.outage_log import outage
+from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution, StopReason
 from holdfast.worker.source import Source
 
@@ -41,10 +42,18 @@ class ProgressReporter:
     `fence`: for how many seconds a report is retried at most where no heartbeat tells that the lease is lost.
     """
 
-    def __init__(self, source: Source, clock: Clock, ids: Ids, *, fence: Callable[[Execution], float | None]) -> None:
-        self._source, self._clock, self._ids = source, clock, ids
+    def __init__(
+        self,
+        source: Source,
+        connectivity: Connectivity,
+        clock: Clock,
+        ids: Ids,
+        *,
+        fence: Callable[[Execution], float | None],
+    ) -> None:
+        self._source, self._connectivity, self._clock, self._ids = source, connectivity, clock, ids
         self._fence = fence
-        self._batches: Batcher[Progress, Advanced] = Batcher(source.progress)
+        self._batches: Batcher[Progress, Advanced] = Batcher(self._send_batch)
         self._waits: dict[Execution, _Wait] = {}
 
     @property
@@ -56,25 +65,24 @@ class ProgressReporter:
         return await self._send(run, lambda: self._batches.put(report), lambda: self._send_alone(report))
 
     async def parts(self, run: Execution) -> list[Part]:
-        def ask() -> Awaitable[list[Part]]:
-            return self._source.parts(run.lease.id)
-
-        return await self._send(run, ask, ask)
+        return await self._send(run, lambda: self._connectivity.call(self._source.parts(run.lease.id)))
 
     async def withdraw(self, run: Execution, asked: Withdrawal) -> Withdrawn:
-        def ask() -> Awaitable[Withdrawn]:
-            return self._source.withdraw(asked)
+        return await self._send(run, lambda: self._connectivity.call(self._source.withdraw(asked)))
 
-        return await self._send(run, ask, ask)
+    def _send_batch(self, reports: list[Progress]) -> Awaitable[Sequence[Advanced | HoldfastError]]:
+        return self._connectivity.call(self._source.progress(reports))
 
     async def _send_alone(self, report: Progress) -> Advanced:
         """Not in a batch: another report may have made that fail."""
-        [answer] = await self._source.progress([report])
+        [answer] = await self._send_batch([report])
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
 
-    async def _send(self, run: Execution, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]]) -> _T:
+    async def _send(
+        self, run: Execution, first: Callable[[], Awaitable[_T]], again: Callable[[], Awaitable[_T]] | None = None
+    ) -> _T:
         """Retries until it is stored, or the lease is lost. A retry does no harm: the report carries its token, and
         storing it twice changes nothing."""
         report, began = object(), self._clock.monotonic()
@@ -90,7 +98,7 @@ class ProgressReporter:
                     outage.failed(f"report the progress of job {run.lease.id}", error, often=False)
                 else:
                     log.info("job %s: progress report failed, retrying: %s", run.lease.id, error)
-            return await self._retry(run, again, began)
+            return await self._retry(run, again or first, began)
         finally:
             slow.cancel()
             self._wait_ends(run, report)

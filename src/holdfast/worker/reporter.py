@@ -30,6 +30,7 @@ from holdfast.model import Lease
 from holdfast.model.reports import Complete, Fail, Rejection, Release, Settled
 from holdfast.outage_log import outage
 from holdfast.worker.attempt_log import AttemptLog
+from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
 from holdfast.worker.source import Answers, Source
@@ -57,6 +58,7 @@ class Reporter:
     def __init__(
         self,
         source: Source,
+        connectivity: Connectivity,
         clock: Clock,
         ids: Ids,
         *,
@@ -65,7 +67,7 @@ class Reporter:
         metrics: WorkerCounters | None = None,
         attempt_log: AttemptLog | None = None,
     ) -> None:
-        self._source, self._metrics = source, metrics
+        self._source, self._connectivity, self._metrics = source, connectivity, metrics
         self._attempt_log = attempt_log or AttemptLog()
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
@@ -137,7 +139,8 @@ class Reporter:
     async def _deliver_group(self, kind: type[Any], group: list[Ended], *, in_piece: bool) -> list[Ended]:
         try:
             report_of, send = _REPORTS[kind]
-            answers = await send(self._source, [report_of(run.lease, outcome) for run, outcome in group])
+            reports = [report_of(run.lease, outcome) for run, outcome in group]
+            answers = await self._connectivity.call(send(self._source, reports))
         except HoldfastError as error:
             if isinstance(error, _REJECTIONS) or error.code in _REJECTION_CODES:
                 if len(group) == 1:

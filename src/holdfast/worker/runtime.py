@@ -14,7 +14,7 @@ from holdfast.outage_log import outage
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.claim_loop import ClaimLoop
 from holdfast.worker.config import WorkerConfig
-from holdfast.worker.connectivity import MonitoredSource
+from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor, HandlerResources
 from holdfast.worker.handler import Handler
@@ -50,10 +50,11 @@ class Worker:
     ) -> None:
         clock, ids, resources = clock or Clock(), ids or Ids(), resources or HandlerResources()
         self.config, self._clock = config or WorkerConfig(), clock
-        self._source = MonitoredSource(source, clock)
+        self._source, connectivity = source, Connectivity(clock)
         self.slots = Slots(self.config, handlers, lease_table or LeaseTable.create(), resources.pool, clock.monotonic())
         self._reporter = Reporter(
-            self._source,
+            source,
+            connectivity,
             clock,
             ids,
             busy=lambda: self.slots.busy > 0,
@@ -61,10 +62,10 @@ class Worker:
             metrics=resources.metrics,
             attempt_log=attempt_log,
         )
-        self._progress = ProgressReporter(self._source, clock, ids, fence=self._fence)
+        self._progress = ProgressReporter(source, connectivity, clock, ids, fence=self._fence)
         self.executor = Executor(self.slots, self._reporter, self._progress, clock, resources)
-        self.claim_loop = ClaimLoop(self._source, self.slots, self.executor, clock, ids)
-        self.monitor = Monitor(self.slots, self.executor, self._source, self._progress, clock, stop=self.stop)
+        self.claim_loop = ClaimLoop(source, connectivity, self.slots, self.executor, clock, ids)
+        self.monitor = Monitor(self.slots, self.executor, connectivity, self._progress, clock, stop=self.stop)
 
     def _fence(self, run: Execution) -> float | None:
         """Without heartbeats the lease is over when its time is; with them, the lease table says when it may be."""
