@@ -83,11 +83,11 @@ async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, mo
     monkeypatch.setattr(health_monitor, "STALE_SECONDS", 0.3)
     asked = asyncio.Event()
 
-    async def disconnected() -> SystemHealth:
+    async def gone() -> SystemHealth:
         asked.set()
         raise StoreUnavailable("nobody there")
 
-    monkeypatch.setattr(quick.engine.reads, "health", disconnected)
+    monkeypatch.setattr(quick.engine.reads, "health", gone)
     await asked.wait()
 
     async def refused() -> bool:

@@ -93,9 +93,9 @@ async def test_a_delayed_job_wakes_a_claim_when_its_time_comes(served: Served) -
 
 async def test_whoever_waits_gets_what_a_lost_worker_held(store_url: str) -> None:
     async with serving(store_url, startup_grace_seconds=0) as served:
-        disconnected, me = await hand(served), await hand(served)
+        gone, me = await hand(served), await hand(served)
         await served.engine.create(NewJob(type="echo", policy={"lease_seconds": 1, "heartbeat_seconds": 0.5}))
-        job = await disconnected.claim_one()
+        job = await gone.claim_one()
         [again] = await me.claim(waitSeconds=30)
         assert (again["jobId"], again["epoch"]) == (job["jobId"], 2)
 

@@ -193,7 +193,7 @@ async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) ->
     worker = await hand(served)
     await served.engine.create_many([NewJob(type="echo") for _ in range(3)])
     jobs = await worker.claim(limit=3, instanceId="one")
-    assert len(await served.engine.maintenance.reap(disconnected=["one"])) == 3
+    assert len(await served.engine.maintenance.reap(gone=["one"])) == 3
     await worker.refused("complete", **held(jobs[0]))
     await worker.told("report", complete=[held(jobs[1])], fail=[{**held(jobs[2]), "errorCode": "E", "message": ""}])
     found = await scraped(served)
@@ -217,7 +217,7 @@ async def test_attempts_of_http_workers_and_lost_ones_have_a_duration(
     jobs = await worker.claim(limit=3, instanceId="one")
     await worker.told("complete", **held(jobs[0]))
     await worker.told("fail", **held(jobs[1]), errorCode="E", message="")
-    assert len(await served.engine.maintenance.reap(disconnected=["one"])) == 1
+    assert len(await served.engine.maintenance.reap(gone=["one"])) == 1
     found = await scraped(served)
     for outcome in ("succeeded", "failed", "lost"):
         sample = "holdfast_attempt_seconds_count"
@@ -234,7 +234,7 @@ async def test_failures_are_shown_as_the_database_counts_them(served: Served, wo
     await served.engine.create_many([NewJob(type="echo", max_attempts=1), NewJob(type="echo", max_attempts=2)])
     first, second = await served.engine.claim(worker, limit=2, instance="one")
     await served.engine.fail(worker, first.id, first.token, "E_X")
-    assert [one["id"] for one in await served.engine.maintenance.reap(disconnected=["one"])] == [second.id]
+    assert [one["id"] for one in await served.engine.maintenance.reap(gone=["one"])] == [second.id]
     found = await until(served, "holdfast_job_failures_total", 2)
     assert value(found, "holdfast_stale_jobs_recovered_total") == 1
     assert value(found, "holdfast_max_retries_exceeded_total") == 1

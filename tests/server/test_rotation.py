@@ -28,11 +28,11 @@ async def test_a_server_that_hears_nothing_of_the_others_is_alone(
 ) -> None:
     """K10: nobody is relied upon of whom nothing is known."""
 
-    async def disconnected() -> None:
+    async def gone() -> None:
         raise StoreUnavailable("gone")
 
     heard: list[Fleet] = []
-    monkeypatch.setattr(engine.reads, "health", disconnected)
+    monkeypatch.setattr(engine.reads, "health", gone)
     running = asyncio.create_task(HealthMonitor(engine, Clock(), tmp_path, tell=heard.append).run())
     await until(lambda: bool(heard))
     running.cancel()

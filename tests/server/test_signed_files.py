@@ -57,5 +57,5 @@ async def test_a_url_writes_one_object_within_the_limit_of_the_mount(files: File
     assert (await files.storage.head(KEY)).size == LIMIT
     deleted = await http.delete(await files.storage.signed_url("DELETE", KEY, 60))
     assert (deleted.status_code, await files.storage.exists(KEY)) == (204, False)
-    disconnected = await http.get(await files.storage.signed_url("GET", KEY, 60))
-    assert (disconnected.status_code, disconnected.json()["code"]) == (404, "object_not_found")
+    gone = await http.get(await files.storage.signed_url("GET", KEY, 60))
+    assert (gone.status_code, gone.json()["code"]) == (404, "object_not_found")

@@ -173,7 +173,7 @@ class TestOfAll:
     async def test_who_comes_back_after_very_much_has_happened_gets_all_of_it(
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("holdfast.server.live.event_buffer.LINES_MAX", 50)
+        monkeypatch.setattr("holdfast.server.live.event_buffer.ENTRIES_MAX", 50)
         async with watching(served, "/events") as reader:
             start = (await reader.block()).id
         made = await served.engine.create_many([NewJob(type="t") for _ in range(250)])

@@ -34,8 +34,8 @@ async def test_a_client_that_comes_back_with_an_id_ahead_of_the_log_is_told_to_b
 
 async def test_a_client_whose_next_events_were_pruned_is_told_that_some_are_missing(served: Served) -> None:
     before = await place_now(served)
-    disconnected = await served.engine.create(NewJob(type="t"))
-    await served.engine.cancel(disconnected.id)
+    gone = await served.engine.create(NewJob(type="t"))
+    await served.engine.cancel(gone.id)
     await served.engine.maintenance.prune(AT_ONCE)
     left = await served.engine.create(NewJob(type="t"))
     await settled(served.engine)

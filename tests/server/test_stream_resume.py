@@ -56,10 +56,10 @@ class Ground:
 
 @pytest.fixture
 def ground(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    monkeypatch.setattr("holdfast.server.live.event_buffer.LINES_MAX", 8)
+    monkeypatch.setattr("holdfast.server.live.event_buffer.ENTRIES_MAX", 8)
     monkeypatch.setattr("holdfast.server.live.feed.PULL", 3)
     monkeypatch.setattr("holdfast.server.live.feed.PAGE", 5)
-    monkeypatch.setattr("holdfast.server.live.feed.QUIET_SECONDS", 0.02)
+    monkeypatch.setattr("holdfast.server.live.feed.IDLE_SECONDS", 0.02)
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
 

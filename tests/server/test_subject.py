@@ -100,7 +100,7 @@ async def test_a_request_may_name_the_lifecycle_of_a_type_that_no_app_declared(s
     status, code, detail = await refused(served, lifecycle="transcod")
     assert (status, code) == (422, "unknown_lifecycle")
     assert "did you mean 'transcode'?" in detail
-    assert (await refused(served, lifecycle="x" * 500))[:2] == (422, "invalid_lifecycle")
+    assert (await refused(served, lifecycle="x" * 500))[:2] == (422, "invalid_field")
 
 
 async def test_a_declared_type_keeps_its_lifecycle(served: Served) -> None:

@@ -76,7 +76,7 @@ def page(document: Json, codes: Mapping[str, tuple[str, str]]) -> str:
     parts = [
         _tag("h1", f"{info['title']} {info['version']}"),
         *(_tag("p", _prose(text)) for text in info["description"].split("\n\n")),
-        _tag("p", "The same for programs: ", _link("/openapi.json", "/openapi.json"), "."),
+        _tag("p", "OpenAPI document: ", _link("/openapi.json", "/openapi.json"), "."),
         _list("pills", (_link(f"#{anchor}", name) for name, anchor in anchors.items())),
         *sections.values(),
         _tag("h2", "Webhook messages", id="webhook-messages"),
@@ -84,7 +84,7 @@ def page(document: Json, codes: Mapping[str, tuple[str, str]]) -> str:
         _tag("h2", "Types", id="types"),
         *(_type(name, schema) for name, schema in schemas.items()),
         _tag("h2", "Errors", id="errors"),
-        _tag("p", _prose("The `code` of a problem, what it means, and what to do.")),
+        _tag("p", _prose("Error codes, their meaning and what to do.")),
         _tag("dl", *(_code(code, *said) for code, said in codes.items())),
     ]
     aside = [Html(each) for each in contents] + [_tag("p", _link(f"#{to}", name)) for name, to in further.items()]
