@@ -118,7 +118,7 @@ async def test_before_the_first_count_is_done_it_says_so_instead_of_zero(
     async def nobody_has(*_: Any) -> queue_stats.QueueStats:
         return queue_stats.QueueStats()
 
-    monkeypatch.setattr(queue_stats, "depths", nobody_has)
+    monkeypatch.setattr(queue_stats, "queue_stats", nobody_has)
     assert (await operator(served).get("/scale", status=503))["code"] == "not_ready"
 
 

@@ -1,24 +1,25 @@
 """Whoever watches, is cut off at any moment and comes back, to this server or to another, reads the log: all, once.
 
-`HOLDFAST_TEST_RESUMES` tries more often.
+Six examples of each story in `make test`, the same in every run; 100 in `make soak`, by its seed.
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from holdfast.engine import Engine, Progress
 from holdfast.model import NewJob
+from tests.sampling import Sample
 from tests.server.event_reader import Said, watching
 from tests.server.steps import Served, serving
 
-RUNS = int(os.environ.get("HOLDFAST_TEST_RESUMES", "15"))
+pytestmark = pytest.mark.sampled
+RUNS, SOAK_RUNS = 6, 100
 OURS, THEIRS = "default", "them"
 
 Plan = list[tuple[int, str, str]]  # of a writer: how many jobs at once, for whom, and what it does with them then
@@ -46,8 +47,8 @@ WRITERS = st.lists(
 class Ground:
     """Two servers before one database. Their memory is so small that it is always too small."""
 
-    def __init__(self, runner: asyncio.Runner, servers: list[Served], worker: str) -> None:
-        self.runner, self.servers, self.worker = runner, servers, worker
+    def __init__(self, sample: Sample, runner: asyncio.Runner, servers: list[Served], worker: str) -> None:
+        self.sample, self.runner, self.servers, self.worker = sample, runner, servers, worker
 
     @property
     def engine(self) -> Engine:
@@ -55,7 +56,7 @@ class Ground:
 
 
 @pytest.fixture
-def ground(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+def ground(store_url: str, monkeypatch: pytest.MonkeyPatch, sample: Sample) -> Iterator[Ground]:
     monkeypatch.setattr("holdfast.server.live.event_buffer.ENTRIES_MAX", 8)
     monkeypatch.setattr("holdfast.server.live.feed.PULL", 3)
     monkeypatch.setattr("holdfast.server.live.feed.PAGE", 5)
@@ -68,7 +69,7 @@ def ground(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
             servers = [await stack.enter_async_context(each) for each in starting]
             return servers, (await servers[0].engine.workers.register(name="w")).id
 
-        yield Ground(runner, *runner.run(begin()))
+        yield Ground(sample, runner, *runner.run(begin()))
         runner.run(stack.aclose())
 
 
@@ -113,16 +114,20 @@ async def logged(engine: Engine, first: str, last: str) -> list[tuple[str, int]]
 
 def tried(ground: Ground, story: Callable[..., Coroutine[Any, Any, None]], *strategies: st.SearchStrategy[Any]) -> None:
     """The story with many examples, all on the same servers."""
-    often = settings(
-        max_examples=RUNS, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
-    )
+    soak = ground.sample.soak
 
-    @often
+    @settings(
+        max_examples=SOAK_RUNS if soak else RUNS,
+        derandomize=not soak,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.tuples(*strategies))
     def run(example: tuple[Any, ...]) -> None:
         ground.runner.run(story(*example))
 
-    run()
+    (seed(ground.sample.number)(run) if soak else run)()
 
 
 def test_all_events_come_once_and_in_order_however_often_the_reader_is_cut_off(ground: Ground) -> None:
