@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.batching import each
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import Found, ask_guards, moved_or_refused
+from holdfast.engine.insert import Created
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import movable
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.lifecycle import Actor, State
 from holdfast.store import Row, Tx, q
 
@@ -81,3 +85,39 @@ async def _is_ours(tx: Tx, ctx: EngineContext, row: Row, actor: Actor) -> bool:
     """A lifecycle may leave acceptance to others; its jobs then wait for them."""
     machine = (await ctx.registry.snapshot(tx, row["policy"])).machine
     return machine.allows("accept", State.CREATED, State.QUEUED, actor)
+
+
+async def accept_each(
+    accept: Callable[[list[str]], Awaitable[list[str]]], made: list[Created | Exception]
+) -> list[Created | Exception]:
+    """Accept those that still wait for it. To repeat this is harmless, and creating is over."""
+    waiting = [one for one in made if isinstance(one, Created) and one.waits]
+    if not waiting:
+        return made
+
+    async def accepted(some: list[Created]) -> list[Created]:
+        done = await accept([one.id for one in some])
+        return [one.accepted() if one.id in done else one for one in some]
+
+    answers: Sequence[Created | Exception]
+    try:
+        answers = await each(accepted, waiting)
+    except Exception as error:
+        answers = [error] * len(waiting)
+    told = {
+        one.id: not_accepted(one.id, answer) if isinstance(answer, Exception) else answer
+        for one, answer in zip(waiting, answers, strict=True)
+    }
+    return [told.get(one.id, one) if isinstance(one, Created) else one for one in made]
+
+
+def not_accepted(job_id: str, error: Exception) -> OutcomeUnknown:
+    """Not a failure of the create: that has happened."""
+    told = (
+        f"job {job_id} is stored but not yet accepted ({{}}); repeat the request with the same key, or maintenance "
+        "accepts the job later"
+    )
+    why = error.message if isinstance(error, HoldfastError) else type(error).__name__
+    unknown = OutcomeUnknown(told.format(why), full=told.format(error), job_id=job_id)
+    unknown.__cause__ = error
+    return unknown

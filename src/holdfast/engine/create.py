@@ -1,11 +1,17 @@
-"""create: an intent becomes a durable job, once per idempotency key."""
+"""create: a request becomes a durable job, once per idempotency key.
+
+Two doors lead in: `create_all` stores all jobs or none, `store_each` each job by itself. Both resolve policies and
+lanes before the transaction; `create` and `create_each` work inside one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar, cast
 
+from holdfast.batching import each
 from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.create import create_with_hooks
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
@@ -22,10 +28,109 @@ from holdfast.engine.insert import (
     prepare,
 )
 from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
+from holdfast.engine.registry import unless_stale
 from holdfast.errors import HoldfastError, Locked
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
-from holdfast.store import Row, Tx
+from holdfast.store import PostgresStore, Row, SqliteStore, Tx
+
+_Stores = PostgresStore | SqliteStore
+_Answer = TypeVar("_Answer")
+_ALONE = {"alone": True, "retry_locked": False}
+
+
+async def create_all(
+    store: _Stores, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
+) -> list[Created]:
+    """All or none, in one statement unless a key is taken or hooks have a say."""
+
+    async def write() -> list[Created]:
+        if _fits_one_statement(ctx, jobs):
+            batch = await _prepared(store, ctx, all_checked(jobs), accept=accept)
+            new = await store.write(lambda tx: create_new(tx, ctx, batch, actor=actor), **_ALONE)
+            if made := [one for one in new if one is not None]:
+                return made
+        return await store.write(
+            lambda tx: create_in_batches(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False
+        )
+
+    with naming_key(jobs):
+        return await unless_stale(write)
+
+
+def _fits_one_statement(ctx: EngineContext, jobs: list[NewJob]) -> bool:
+    """Of several jobs with keys, one whose key is taken would leave the others stored."""
+    if len(jobs) > ctx.limits.batch_max or any(ctx.hooks.needs_of(job.type) for job in jobs):
+        return False
+    return len(jobs) == 1 or all(job.idempotency_key is None for job in jobs)
+
+
+async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], *, accept: bool | None) -> Batch:
+    new = [one.job for one in jobs]
+    resolved = ctx.registry.resolved(new)
+    if resolved is None:
+        resolved = await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
+    return prepare(ctx, jobs, resolved, accept=accept)
+
+
+async def create_in_batches(
+    tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
+) -> list[Created]:
+    """All or none, in this transaction."""
+    size, made = ctx.limits.batch_max, list[Created]()
+    for start in range(0, len(jobs), size):
+        try:
+            made += await create(tx, ctx, jobs[start : start + size], actor=actor, accept=accept)
+        except HoldfastError as error:
+            if "place" in error.fields:
+                error.fields["place"] += start
+            raise
+    return made
+
+
+async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> list[Created | Exception]:
+    """Each is stored or refused by itself, and none is ever stored twice. What was committed is answered as such,
+    whatever becomes of the rest."""
+    plain = [one for one in jobs if ctx.hooks.needs_of(one.job.type) is None]
+    tried = iter(await each(partial(_create_new, store, ctx), plain) if plain else [])
+    new: list[Created | Exception | None] = [
+        next(tried) if ctx.hooks.needs_of(one.job.type) is None else None for one in jobs
+    ]
+    left = [job for job, one in zip(jobs, new, strict=True) if one is None]
+    others = iter(
+        cast("list[Created | Exception]", await each(partial(_create_each, store, ctx), left) if left else [])
+    )
+    return [next(others) if one is None else one for one in new]
+
+
+async def _create_new(
+    store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]
+) -> Sequence[Created | Exception | None]:
+    async def write() -> list[Created | None]:
+        batch = await _prepared(store, ctx, jobs, accept=None)
+        return await store.write(lambda tx: create_new(tx, ctx, batch, actor=Actor.CLIENT), **_ALONE)
+
+    return await _answered(write, jobs)
+
+
+async def _create_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> Sequence[Created | Exception]:
+    async def work(tx: Tx) -> list[Created | HoldfastError]:
+        return await create_each(tx, ctx, jobs, actor=Actor.CLIENT, accept=None)
+
+    return await _answered(lambda: store.write(work, retry_locked=False), jobs)
+
+
+async def _answered(
+    write: Callable[[], Awaitable[list[_Answer]]], jobs: list[CheckedJob]
+) -> Sequence[_Answer | Exception]:
+    """A mistake of our own is the answer to these jobs, and not to those that are stored already."""
+    try:
+        with naming_key([one.job for one in jobs]):
+            return await unless_stale(write)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        return [error] * len(jobs)
 
 
 async def create(

@@ -21,10 +21,11 @@ from holdfast.engine import reject as _reject
 from holdfast.engine import release as _release
 from holdfast.engine import wake as _wake
 from holdfast.engine import withdraw as _withdraw
+from holdfast.engine.accept import accept_each
 from holdfast.engine.admin.bench import Bench
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
 from holdfast.engine.context import Component, EngineContext, EngineLimits
-from holdfast.engine.create_doors import accept_each, create_all, create_each, create_in_batches
+from holdfast.engine.create import create_all, create_in_batches, store_each
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob, Created
 from holdfast.engine.job_types import JobTypes
@@ -152,7 +153,7 @@ class Engine(Component):
         return await accept_each(self.accept_created, await self._store_each(jobs))
 
     async def _store_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
-        return await create_each(self.store, self.ctx, jobs)
+        return await store_each(self.store, self.ctx, jobs)
 
     async def accept_created(self, job_ids: list[str]) -> list[str]:
         """Accept those of them that the API is to accept; before that, no worker can claim them."""

@@ -44,7 +44,7 @@ class DeliveryOutcome(msgspec.Struct, frozen=True):
     gone: bool = False
 
 
-class WebhookChange(msgspec.Struct, frozen=True):
+class DeliveryEffect(msgspec.Struct, frozen=True):
     """What the outcome of a try changed for the webhook."""
 
     recovered: bool = False
@@ -83,7 +83,7 @@ async def _errands(tx: Tx, ids: list[str]) -> list[DueDelivery]:
     ]
 
 
-async def settle(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> WebhookChange:
+async def settle(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> DeliveryEffect:
     log = msgspec.json.encode([*delivery.log, outcome.tried][-LOG_MAX:]).decode()
     row = await tx.one(
         q.settle_delivery,
@@ -94,11 +94,11 @@ async def settle(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> Webhoo
         delay_seconds=float(outcome.delay_seconds),
     )
     if row is None:  # too late: it was claimed again, or replayed
-        return WebhookChange()
+        return DeliveryEffect()
     if outcome.state == "delivered":
-        return WebhookChange(recovered=await tx.one(q.webhook_answers, id=delivery.webhook_id) is not None)
+        return DeliveryEffect(recovered=await tx.one(q.webhook_answers, id=delivery.webhook_id) is not None)
     await tx.one(q.webhook_fails, id=delivery.webhook_id)
-    return WebhookChange(disabled=await _disable(tx, delivery, outcome))
+    return DeliveryEffect(disabled=await _disable(tx, delivery, outcome))
 
 
 async def _disable(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> str | None:

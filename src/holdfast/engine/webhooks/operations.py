@@ -81,7 +81,7 @@ class Webhooks(Audited):
 
     async def settle_delivery(
         self, delivery: Delivery, outcome: _deliveries.DeliveryOutcome
-    ) -> _deliveries.WebhookChange:
+    ) -> _deliveries.DeliveryEffect:
         return await self.store.write(lambda tx: _deliveries.settle(tx, delivery, outcome))
 
     async def make_test_delivery(self, webhook: str) -> _deliveries.DueDelivery:
