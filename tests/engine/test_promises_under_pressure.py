@@ -43,7 +43,7 @@ async def test_a_create_under_way_does_not_bring_an_old_declaration_back(engine:
     await engine.job_types.declare(JobType(name="n", queue="old"))
 
     async def create_while_another_declares(tx: Tx) -> None:
-        await engine.ctx.registry.resolve(tx, NewJob(type="n"), {})
+        await engine.ctx.registry.resolve(tx, [NewJob(type="n")])
         engine.ctx.registry._types = {"n": JobType(name="n", queue="new")}
         engine.ctx.registry._resolved = {}
 
