@@ -92,7 +92,7 @@ def test_dev_answers_too_and_takes_another_port_where_one_is_taken(folder: Path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Background("dev", "--app", "tasks:app", "--port", str(port), folder=folder) as dev:
-            url = address(dev, "It answers at ")
+            url = address(dev, "HTTP API: ")
             assert port < int(url.rpartition(":")[2]) < port + 20
             dev.until_it_says("Ctrl-C stops it", f"curl {url}/jobs", f"{url}/docs")
             status, _, _ = ask(f"{url}/jobs", {"jobType": "twice", "payload": {"number": 21}})
@@ -131,7 +131,7 @@ def test_a_worker_whose_port_is_taken_does_not_begin(folder: Path) -> None:
 def test_dev_tells_the_metrics_of_its_worker_apart_from_its_own(folder: Path) -> None:
     """C-35: the same name is in both, with other labels."""
     with Background("dev", "--app", "tasks:app", "--port", "0", folder=folder) as dev:
-        url = address(dev, "It answers at ")
+        url = address(dev, "HTTP API: ")
         assert ask(f"{url}/jobs", {"jobType": "twice", "payload": {"number": 21}})[0] == 202
         dev.until_it_says("twice       succeeded  attempt 1 of 2: 42")
         until(

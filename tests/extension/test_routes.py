@@ -50,12 +50,12 @@ def test_dev_serves_them_and_runs_their_jobs(tmp_path: Path) -> None:
     variables = {"PYTHONPATH": REPOSITORY, "HOLDFAST_DATABASE_URL": f"sqlite:///{tmp_path}/jobs.db"}
     command = ("dev", "--app", "tests.extension.toy:app", "--port", "0")
     with Background(*command, folder=tmp_path, **variables) as process:
-        process.until_it_says("It answers at http")
+        process.until_it_says("HTTP API: http")
         process.until_it_says("Ctrl-C stops it")
         assert re.search(r"jobs create \w+ --payload '.*' --app tests.extension.toy:app\n", process.said), (
             "with its hooks"
         )
-        found = re.search(r"It answers at (http://[^,]+),", process.said)
+        found = re.search(r"HTTP API: (http://[^,]+),", process.said)
         assert found is not None
         with httpx2.Client(base_url=found[1], timeout=60) as http:
             made = http.post("/notes", json={"text": "hello"})

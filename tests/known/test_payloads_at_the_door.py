@@ -276,7 +276,7 @@ def test_a_newcomer_may_try_anything_and_an_app_of_ones_own_is_checked(
     (tmp_path / "tasks.py").write_text(TASKS)
     with Background("dev", "--quiet", "--port", "0", *options, folder=tmp_path) as dev:
         dev.until_it_says("Ctrl-C stops it")
-        found = re.search(r"It answers at (http://\S+),", dev.said)
+        found = re.search(r"HTTP API: (http://\S+),", dev.said)
         assert found is not None
         answer = httpx2.post(f"{found[1]}/jobs", json={"jobType": "trice", "payload": {}}, timeout=60)
         assert answer.status_code == status, answer.text

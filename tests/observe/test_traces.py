@@ -158,8 +158,8 @@ async def traced(app: App, spans: InMemorySpanExporter, monkeypatch: pytest.Monk
     """Its workers make spans."""
     import tests.worker.in_process as here
 
-    original = here.Worker
-    monkeypatch.setattr(here, "Worker", lambda *args, **words: original(*args, traces=traces(), **words))
+    original = here.HandlerResources
+    monkeypatch.setattr(here, "HandlerResources", lambda **given: original(traces=traces(), **given))
     return app
 
 
