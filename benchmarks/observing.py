@@ -74,6 +74,7 @@ def seen(ours: Ours, what: str) -> Iterator[Seen]:
     measure(ours.engine, by["metrics"])
     provider = TracerProvider(shutdown_on_exit=False)
     ration = SpanRateLimit(Settings().traces_per_second, Clock())
+    attempt_log = None
     with tempfile.TemporaryFile() as file:
         if what in (LOGS, TRACES):
             log, lifecycles = Log(Logs(), file.fileno(), Json()), ours.engine.ctx.lifecycles
