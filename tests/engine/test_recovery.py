@@ -1,4 +1,4 @@
-"""The death watch: jobs of a dead process start again soon, and nobody is taken for dead who lives."""
+"""The crash detector: jobs of a crashed process are requeued soon, and a live process keeps its jobs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

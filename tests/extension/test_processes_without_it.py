@@ -82,7 +82,7 @@ async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_i
 async def test_the_jobs_of_a_worker_that_was_killed_wait_for_a_process_that_has_it(
     app: App, store_url: str, tmp_path: Path
 ) -> None:
-    """A server that sweeps and a worker of another app, whose death watch sees the same deaths, both without it."""
+    """A server that sweeps and a worker of another app, whose crash detector finds them too, both without it."""
     ours, theirs = (await accounts.work.enqueue("hang")).id, (await other.work.enqueue()).id
     async with server_process(store_url, **SETTINGS), workers(store_url, tmp_path) as start:
         killed = [await start(APP), await start("tests.extension.other:app")]

@@ -1,4 +1,4 @@
-"""When the keeper beats, for which leases, and what it tells: against a database that does as the test wishes."""
+"""The heartbeat loop: when it sends a heartbeat, for which leases, and what it reports; against a fake database."""
 
 import asyncio
 import os
@@ -63,7 +63,7 @@ Start = Callable[..., tuple[list[HeartbeatResult], asyncio.Event]]
 
 @pytest.fixture
 async def start(database: Database, table: LeaseTable) -> AsyncIterator[Start]:
-    """Starts a keeper in this process; the news it tells, and the event that pokes it."""
+    """Starts the loop in this process; returns its results, and the event that triggers a heartbeat."""
     tasks = []
 
     def start(heartbeat_seconds: float = 3600, idle_seconds: float = 0) -> tuple[list[HeartbeatResult], asyncio.Event]:

@@ -68,7 +68,7 @@ def test_what_a_stopped_worker_did_not_do_is_excused(table: LeaseTable, start: f
 
 
 def test_what_nobody_watched_is_excused(table: LeaseTable, start: float) -> None:
-    """The machine slept, or somebody stopped worker and keeper together and let both go on."""
+    """The machine was suspended, or the worker and its heartbeat process were stopped together."""
     watchdog = Watchdog(30, start)
     assert watchdog.reason_to_kill(table, start + 1) is None
     assert watchdog.reason_to_kill(table, start + 1000) is None

@@ -103,7 +103,7 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
-    """Nothing to report: the lease is lost, and somebody else speaks for the job now."""
+    """Nothing to report: the lease is lost."""
 
 
 Outcome = Completed | Recorded | Failed | Released | Rejected | Abandoned

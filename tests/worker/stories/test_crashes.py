@@ -15,7 +15,7 @@ from tests.worker.stories.stage import Stage, eventually, parent
 pytestmark = pytest.mark.slow
 OpenStage = Callable[..., Awaitable[Stage]]
 
-WATCHED_SECONDS = 3.5  # longer than the death watch needs to make up its mind
+WATCHED_SECONDS = 3.5  # longer than the crash detector needs
 RECOVERED_SECONDS = 60  # on a busy machine: 5 is the aim, and printed
 SURVIVAL_SECONDS = 60  # on a busy machine: 1 is the aim
 

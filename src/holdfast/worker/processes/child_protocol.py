@@ -153,7 +153,7 @@ class Channel(Generic[_T]):
 
     async def send(self, message: msgspec.Struct) -> None:
         self.post(message)
-        with contextlib.suppress(ConnectionError):  # whoever reads will hear that it is over
+        with contextlib.suppress(ConnectionError):  # the reader will find out
             await self._writer.drain()
 
     def finish(self) -> None:
