@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine, Rejection
-from holdfast.engine.maintenance.due_work import DueWork
+from holdfast.engine.polls.due_work import DueWork
 from holdfast.model import Liveness, NewJob
 from tests.engine.steps import ask, run, sweep
 

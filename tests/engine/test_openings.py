@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.engine.maintenance.open_work import READY_MAX
+from holdfast.engine.polls.open_work import READY_MAX
 from holdfast.model import NewJob
 from holdfast.store import q
 from tests.engine.steps import NOBODYS, run

@@ -34,7 +34,7 @@ from holdfast.engine.maintenance import event_log as _event_log
 from holdfast.engine.maintenance import requeue as _requeue
 from holdfast.engine.maintenance.operations import Maintenance
 from holdfast.engine.policy_settings import PolicySettings
-from holdfast.engine.polls import Polls
+from holdfast.engine.polls.operations import Polls
 from holdfast.engine.reads.operations import Reads
 from holdfast.engine.registry import PolicyRegistry, unless_stale
 from holdfast.engine.webhooks.operations import Webhooks

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sized
 from holdfast.backoff import delay
 from holdfast.clock import Clock
 from holdfast.engine import Engine, Retention
-from holdfast.engine.maintenance.due_work import DueWork
 from holdfast.engine.maintenance.extension_tasks import SOON_SECONDS, Task
+from holdfast.engine.polls.due_work import DueWork
 from holdfast.errors import StoreError
 from holdfast.ids import Ids
 from holdfast.maintenance.rotation import Rotation

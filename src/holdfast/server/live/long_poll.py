@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.engine.maintenance.open_work import READY_MAX, OpenLane
+from holdfast.engine.polls.open_work import READY_MAX, OpenLane
 from holdfast.ids import Ids
 from holdfast.model import Lease
 from holdfast.outage_log import LoopFailures

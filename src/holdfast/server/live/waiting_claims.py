@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.engine.maintenance.open_work import OpenLane
+from holdfast.engine.polls.open_work import OpenLane
 
 ANSWER_SECONDS = 2.0  # a claim that takes longer does not hold up the others
 

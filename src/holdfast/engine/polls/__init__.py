@@ -1,0 +1,1 @@
+"""Polls: cheap reads that workers, servers and maintenance repeat about once a second."""
