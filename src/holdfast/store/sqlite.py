@@ -431,13 +431,17 @@ def connect(path: Path, ids: Ids) -> SqliteConnection:
     connection = sqlite3.connect(
         path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=SqliteConnection
     )
-    connection.file = file_of(path)
-    _use_wal(connection)
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    prepare(connection, ids)
+    try:
+        connection.file = file_of(path)
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        prepare(connection, ids)
+    except BaseException:
+        connection.close()  # Python 3.13 warns of one that was left open
+        raise
     return connection
 
 
