@@ -12,17 +12,17 @@ from tests.logs import logged
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("", "begins with neither"),
-        ("jobs.example.com", "begins with neither"),
-        ("ftp://jobs.example.com", "begins with neither"),
-        ("https://", "names no host"),
-        ("https:///path", "names no host"),
-        ("https://jobs.example.com:port", "cannot be read"),
-        ("https://jobs.example.com:0", "port is 0"),
-        ("https://[::1", "cannot be read"),
-        ("https://me:secret@jobs.example.com", "given apart"),
-        ("https://jobs.example.com?key=secret", "follow its path"),
-        ("https://jobs.example.com#top", "follow its path"),
+        ("", "must start with"),
+        ("jobs.example.com", "must start with"),
+        ("ftp://jobs.example.com", "must start with"),
+        ("https://", "has no host"),
+        ("https:///path", "has no host"),
+        ("https://jobs.example.com:port", "is malformed"),
+        ("https://jobs.example.com:0", "port 0 is invalid"),
+        ("https://[::1", "is malformed"),
+        ("https://me:secret@jobs.example.com", "pass the key separately"),
+        ("https://jobs.example.com?key=secret", "query or fragment"),
+        ("https://jobs.example.com#top", "query or fragment"),
     ],
 )
 def test_an_address_that_is_none_is_refused(url: str, why: str) -> None:

@@ -56,7 +56,7 @@ async def test_patience_ends(gate: Gate) -> None:
 async def test_a_server_that_is_away_is_unreachable() -> None:
     clock = Impatient()
     async with Client("http://127.0.0.1:1", clock=clock, retries=3) as client:
-        with pytest.raises(StoreUnavailable, match=r"cannot reach http://127.0.0.1:1") as away:
+        with pytest.raises(StoreUnavailable, match=r"cannot connect to http://127.0.0.1:1") as away:
             await client.get("1")
     assert away.value.code == "server_unreachable"
     assert len(clock.slept) == 3

@@ -112,9 +112,7 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
     await engine.webhooks.change(webhook, enabled=False)
     clock.advance(8 * DAY)
 
-    await deliverer.WebhookDeliverer(
-        engine, clock, SeededIds(1), WebhookSender(Egress(private=True))
-    ).prune_now_and_then()
+    await deliverer.WebhookDeliverer(engine, clock, SeededIds(1), WebhookSender(Egress(private=True))).prune_if_due()
 
     assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 

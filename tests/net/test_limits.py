@@ -50,7 +50,7 @@ TOO_LARGE = {
 @pytest.mark.parametrize("kind", TOO_LARGE)
 async def test_an_answer_that_is_too_large(client: GuardedClient, server: Receiver, kind: str) -> None:
     server.otherwise = TOO_LARGE[kind]
-    with pytest.raises(AnswerTooLarge, match=r"^127\.0\.0\.1:\d+: it answered with ") as failed:
+    with pytest.raises(AnswerTooLarge, match=r"^127\.0\.0\.1:\d+: the response has ") as failed:
         await client.get(server.url, limits=Limits(body_bytes=1000, header_bytes=5000))
     assert failed.value.code == "answer_too_large"
 
@@ -141,10 +141,10 @@ SLOW = {
 @pytest.mark.parametrize("kind", SLOW)
 async def test_a_server_that_stays_silent(client: GuardedClient, server: Receiver, kind: str) -> None:
     server.otherwise = SLOW[kind]
-    with pytest.raises(OutboundTimeout, match=r"nothing was received for 0\.1 s") as failed:
+    with pytest.raises(OutboundTimeout, match=r"no data received for 0\.1 s") as failed:
         await client.get(server.url, limits=Limits(read_seconds=0.1))
     assert failed.value.code == "outbound_timeout"
-    with pytest.raises(OutboundTimeout, match=r"no answer within 0\.1 s"):
+    with pytest.raises(OutboundTimeout, match=r"no response within 0\.1 s"):
         await client.get(server.url, limits=Limits(total_seconds=0.1))
 
 
@@ -159,7 +159,7 @@ async def test_a_server_that_drips(client: GuardedClient, server: Receiver, head
             await asyncio.sleep(0.01)
 
     server.otherwise = drip
-    with pytest.raises(OutboundTimeout, match=r"no answer within 0\.3 s"):
+    with pytest.raises(OutboundTimeout, match=r"no response within 0\.3 s"):
         await client.get(server.url, limits=Limits(total_seconds=0.3, read_seconds=10))
 
 
@@ -194,7 +194,7 @@ async def test_a_resolver_that_hangs_uses_up_the_total_time() -> None:
         raise AssertionError
 
     async with GuardedClient(EgressRules(resolver=silent)) as client:
-        with pytest.raises(OutboundTimeout, match=r"example\.com: no answer within 0\.1 s"):
+        with pytest.raises(OutboundTimeout, match=r"example\.com: no response within 0\.1 s"):
             await client.get("https://example.com/", limits=Limits(total_seconds=0.1))
 
 

@@ -297,7 +297,7 @@ async def test_storage_that_is_away_at_the_end_does_not_fail_the_attempt(
     async with storage.staging(JOB, 1) as staged:
         await staged.put("a", b"x")
         monkeypatch.setattr(storage._objects, "delete", away)
-    assert "stay until they are swept" in caplog.text
+    assert "remain until the next sweep" in caplog.text
 
 
 async def test_a_staged_object_is_streamed(storage: Storage) -> None:

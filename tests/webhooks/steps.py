@@ -45,9 +45,9 @@ async def deliver(courier: WebhookDeliverer) -> int:
     """Everything that is due now, once."""
     await courier.fan_out()
     sent = 0
-    while set_out := await courier.set_out():
-        sent += set_out
-        await courier.all_back()
+    while started := await courier.start_deliveries():
+        sent += started
+        await courier.wait_until_idle()
     return sent
 
 

@@ -14,7 +14,7 @@ from holdfast.engine.webhooks.alerts import KINDS, MAILBOX, PATTERN_FAILURES, PA
 from holdfast.errors import UnknownName
 from holdfast.model import NewJob
 from holdfast.settings import Settings
-from holdfast.webhooks.alerts import AlertSettings, kinds_of, shaped
+from holdfast.webhooks.alerts import AlertSettings, formatted, kinds_of
 from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import WebhookSender
@@ -297,7 +297,7 @@ async def test_an_alert_is_sent_until_it_is_taken(
     receiver.answers = [answer(500)]
     await fail(engine, worker, max_attempts=1)
     await deliver(alarm)
-    assert "an alert (job_max_retries_exceeded) was not taken: 500" in caplog.text
+    assert "alert job_max_retries_exceeded was not delivered: 500" in caplog.text
     clock.advance(10)
     await deliver(alarm)
     assert len(receiver.got) == 2
@@ -319,7 +319,7 @@ async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
 ) -> None:
     await fail(engine, worker, max_attempts=1)
     await alarm.fan_out()
-    assert await couriers().set_out() == 0
+    assert await couriers().started() == 0
     assert await engine.webhooks.with_work(alerts=True) == [MAILBOX["job_max_retries_exceeded"]]
 
 
@@ -355,7 +355,7 @@ SAID = msgspec.json.encode({"alert": "worker_startup", "message": "worker <a> & 
 )
 def test_an_alert_has_the_form_that_its_receiver_takes(url: str, form: dict[str, Any]) -> None:
     """R003-129."""
-    assert msgspec.json.decode(shaped(SAID, Egress().check(url))) == form
+    assert msgspec.json.decode(formatted(SAID, Egress().check(url))) == form
 
 
 def test_kinds_are_listed_by_name() -> None:
@@ -401,5 +401,5 @@ async def test_it_is_not_looked_for_where_it_is_not_told(
     await adopt(engine, "n")
     await engine.create(NewJob(type="n"))
     courier = couriers(alerts=AlertSettings(url=receiver.url, kinds=ALL - {"extension_missing"}))
-    await courier.look_for_extensions()
+    await courier.check_extensions()
     assert await deliver(courier) == 0

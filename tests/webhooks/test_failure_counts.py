@@ -54,7 +54,7 @@ async def test_a_process_that_starts_goes_on_where_others_ended(
         await fail(engine, worker)
         await settled(engine)
         courier = couriers()
-        await courier.count_now_and_then()
+        await courier.count_failures_if_due()
         assert courier.failures == FailureCounts(total)
 
 

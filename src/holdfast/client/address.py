@@ -1,4 +1,4 @@
-"""Where a server is, and the key it is spoken to with: refused at once where they cannot be right."""
+"""Validates the server URL and the key of a client."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ log = logging.getLogger("holdfast.client")
 
 
 def checked_address(url: str) -> str:
-    """`https://jobs.example.com`, a path in front of ours allowed; without the slash at its end."""
+    """`https://jobs.example.com`, optionally with a path prefix; without a trailing slash."""
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except (ValueError, AttributeError):
-        raise _invalid("it cannot be read") from None
+        raise _invalid("it is malformed") from None
     if parts.scheme not in ("http", "https"):
-        raise _invalid("it begins with neither https:// nor http://")
+        raise _invalid("it must start with https:// or http://")
     if not host or port == 0:
-        raise _invalid("it names no host" if not host else "its port is 0")
+        raise _invalid("it has no host" if not host else "port 0 is invalid")
     if parts.username is not None or parts.password is not None:
-        raise _invalid("a key or a password does not belong into it; the key is given apart")
+        raise _invalid("it must not contain a key or password; pass the key separately")
     if parts.query or parts.fragment:
-        raise _invalid("nothing may follow its path")
+        raise _invalid("it must not contain a query or fragment")
     if parts.scheme == "http" and not is_loopback(host):
-        log.warning("keys and payloads go to %s in plain text; use https:// where others can listen", host)
+        log.warning("keys and payloads are sent to %s unencrypted; use https:// on untrusted networks", host)
     return _without_slash(parts)
 
 
 def checked_key(key: str) -> str:
-    """It goes into a header. What is wrong with it is said without showing it."""
+    """The key is sent in a header. The error does not contain it."""
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise Invalid("the key holds spaces, line ends or other characters that no key has", code="malformed_key")
+        raise Invalid("the key contains spaces, line breaks or other invalid characters", code="malformed_key")
     return key
 
 
@@ -44,5 +44,5 @@ def _without_slash(parts: SplitResult) -> str:
 
 def _invalid(why: str) -> Invalid:
     return Invalid(
-        f"the address of a server looks like https://jobs.example.com; of this one, {why}", code="invalid_server_url"
+        f"invalid server URL: {why}; it should look like https://jobs.example.com", code="invalid_server_url"
     )

@@ -1,4 +1,4 @@
-"""`Client`: hand in jobs over HTTP, ask after them, watch them, cancel them."""
+"""`Client`: creates, reads, watches, lists and cancels jobs over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 100
 
 
 class Client(WorkerApi):
-    """Every job carries an idempotency key, its caller's or one made here: a request may be repeated and makes one job.
+    """Every job has an idempotency key, given or generated, so that a repeated request creates one job.
 
     async with Client("https://jobs.example.com", key) as client:
         job = await client.create("SEND_EMAIL", {"to": "a@example.com"})
@@ -59,7 +59,7 @@ class Client(WorkerApi):
         return self.job((await self._post("/jobs", intent, wire.JobAccepted, headers=headers)).job_id)
 
     async def create_many(self, jobs: Iterable[Mapping[str, Any]]) -> Sequence[RemoteJob]:
-        """All or none. Each is a mapping with the names of `create`: `{"job_type": ..., "payload": ..., ...}`."""
+        """All or none. Each is a mapping with the arguments of `create`: `{"job_type": ..., "payload": ..., ...}`."""
         body = wire.JobIntents([self._intent(job) for job in jobs])
         headers = self._trace_headers()
         accepted = await self._post("/jobs/batch", body, wire.JobsAccepted, headers=headers)
@@ -70,34 +70,34 @@ class Client(WorkerApi):
         try:
             return wire.JobIntent(**{**job, "idempotency_key": key, "payload": _checked(job.get("payload", {}))})
         except TypeError as error:
-            raise Invalid(f"a job takes what `create` takes: {error}", code="invalid_body") from None
+            raise Invalid(f"invalid job: {error}; it takes the arguments of `create`", code="invalid_body") from None
 
     def job(self, job_id: str) -> RemoteJob:
-        """A handle on a job that is known by its id."""
+        """A handle for the job with this id."""
         return RemoteJob(self, job_id)
 
     async def get(self, job_id: str, *, wait_seconds: int = 0) -> wire.JobView:
-        """As it is now; or, with `wait_seconds`, as soon as it has ended, and no later than that."""
+        """The job now; with `wait_seconds`, when it has ended or after that time."""
         headers = {"prefer": f"wait={wait_seconds}"} if wait_seconds else {}
         return await self._get(f"/jobs/{_in_path(job_id)}", wire.JobView, wait=wait_seconds, headers=headers)
 
     async def cancel(self, job_id: str) -> str:
-        """The job's status: CANCELED, or RUNNING while its worker is told to stop."""
+        """The job's status: CANCELED, or RUNNING while its worker is asked to stop."""
         return (await self._post(f"/jobs/{_in_path(job_id)}/cancel", None, wire.JobAccepted)).status
 
     async def events(self, job_id: str | None = None, **filters: str) -> AsyncGenerator[wire.JobEvent]:
-        """Of one job from its first event to its last; of all jobs, or of a `job_type` or `queue`, from now on."""
+        """All events of one job; or new events of all jobs, or of a `job_type` or `queue`."""
         path = "/events" if job_id is None else f"/jobs/{_in_path(job_id)}/events"
-        async with aclosing(self._watch(path, **filters)) as said:
-            async for each in said:
+        async with aclosing(self._watch(path, **filters)) as stream:
+            async for each in stream:
                 event = msgspec.json.decode(each.data, type=wire.JobEvent)
                 yield event
                 if job_id is not None and event.status in FINAL:
                     return
 
     async def list(self, *, limit: int | None = None, **filters: str) -> AsyncGenerator[wire.JobView]:
-        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`
-        say which, `limit` how many."""
+        """Newest first. Filters: `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`; `limit` is
+        the maximum number."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = PAGE if limit is None else min(PAGE, limit)
@@ -111,12 +111,12 @@ class Client(WorkerApi):
 
 
 def _checked(payload: dict[str, Any]) -> Any:
-    """As JSON; what JSON does not have is refused here, before it is lost on the way."""
+    """As JSON; values that JSON cannot represent are rejected here."""
     return msgspec.Raw(encode_object(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX).encode())
 
 
 def _in_path(job_id: str) -> str:
-    """An id that is none must not become another path."""
+    """Validate an id, so that it cannot change the path."""
     if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
-        raise NotFound(f"{job_id!r:.80} is not the id of a job", code="job_not_found")
+        raise NotFound(f"{job_id!r:.80} is not a job id", code="job_not_found")
     return job_id

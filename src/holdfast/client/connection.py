@@ -1,4 +1,4 @@
-"""Requests to a server: repeated where that is safe, until they are answered or patience ends."""
+"""HTTP connection to a server, with retries of requests that are safe to repeat."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
 
 T = TypeVar("T")
-Words = Mapping[str, str]
-NONE: Words = {}
-NOTHING = 204
+Headers = Mapping[str, str]
+NONE: Headers = {}
+NO_CONTENT = 204
 JSON = {"content-type": "application/json"}
 RETRIES = 5
-SILENCE_SECONDS_MAX = 90.0  # of a stream: a server says something every 30 s
+STREAM_TIMEOUT_SECONDS = 90.0  # of an event stream: a server sends a keep-alive every 30 s
 ALL_CONNECTIONS = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
 _encode = msgspec.json.Encoder().encode
 
 
 class HttpConnection:
-    """Opened when first used; `async with`, or `close`, ends it. One serves any number of callers at once."""
+    """Connects on first use; `async with` or `close` ends it. Safe for concurrent calls."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class HttpConnection:
         retries: int = RETRIES,
         clock: Clock | None = None,
         ids: Ids | None = None,
-        trace_headers: Callable[[], Words] | None = None,
+        trace_headers: Callable[[], Headers] | None = None,
     ) -> None:
         self.url = checked_address(url)
         self._timeout, self._retries = timeout, retries
@@ -61,10 +61,10 @@ class HttpConnection:
         await self._http.aclose()
 
     async def _get(self, path: str, shape: type[T], *, wait: float = 0, **more: Any) -> T:
-        return self._read(await self._ask("GET", path, timeout=self._timeout + wait, **more), shape)
+        return self._read(await self._request("GET", path, timeout=self._timeout + wait, **more), shape)
 
     async def _post(self, path: str, body: Any, shape: type[T], *, wait: float = 0, **more: Any) -> T:
-        return self._read(await self._ask("POST", path, body, timeout=self._timeout + wait, **more), shape)
+        return self._read(await self._request("POST", path, body, timeout=self._timeout + wait, **more), shape)
 
     def _read(self, answer: httpx2.Response, shape: type[T]) -> T:
         try:
@@ -72,12 +72,12 @@ class HttpConnection:
         except msgspec.DecodeError:
             raise unreadable(self.url) from None
 
-    async def _ask(
-        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Words = NONE, **more: Any
+    async def _request(
+        self, method: str, path: str, body: Any = None, *, safe: bool = True, headers: Headers = NONE, **more: Any
     ) -> httpx2.Response:
         if body is not None:
             more["content"], headers = _encode(body), {**headers, **JSON}
-        patience = RetryPolicy(self._retries, self._ids, safe=safe)
+        retry = RetryPolicy(self._retries, self._ids, safe=safe)
         while True:
             try:
                 answer = await self._http.request(method, path, headers=headers, **more)
@@ -86,18 +86,18 @@ class HttpConnection:
                 failure: HoldfastError = error_of(answer, self.url)
             except httpx2.HTTPError as error:
                 failure = lost(error, self.url)
-            await self.clock.sleep(patience.after(failure))
+            await self.clock.sleep(retry.after(failure))
 
-    async def _watch(self, path: str, **asked: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
-        """Events as they come. A stream that breaks is taken up after the last event seen."""
-        patience, last = RetryPolicy(self._retries, self._ids), ""
+    async def _watch(self, path: str, **params: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        """Server-sent events. A broken stream is resumed after the last event."""
+        retry, last = RetryPolicy(self._retries, self._ids), ""
         while True:
             try:
-                async with self._stream(path, asked, last) as answer:
-                    if answer.status_code == NOTHING:  # all was said
+                async with self._stream(path, params, last) as answer:
+                    if answer.status_code == NO_CONTENT:  # the stream is complete
                         return
                     async for event in httpx2.EventSource(answer):
-                        patience.renew()
+                        retry.reset()
                         last = event.id or last
                         if event.data:
                             yield event
@@ -106,13 +106,13 @@ class HttpConnection:
                 failure: HoldfastError = lost(error, self.url)
             except HoldfastError as error:
                 failure = error
-            await self.clock.sleep(patience.after(failure))
+            await self.clock.sleep(retry.after(failure))
 
     @asynccontextmanager
-    async def _stream(self, path: str, asked: Words, last: str) -> AsyncIterator[httpx2.Response]:
+    async def _stream(self, path: str, params: Headers, last: str) -> AsyncIterator[httpx2.Response]:
         headers = {"accept": "text/event-stream", **({"last-event-id": last} if last else {})}
-        timeout = httpx2.Timeout(self._timeout, read=SILENCE_SECONDS_MAX)
-        async with self._http.stream("GET", path, params=asked, headers=headers, timeout=timeout) as answer:
+        timeout = httpx2.Timeout(self._timeout, read=STREAM_TIMEOUT_SECONDS)
+        async with self._http.stream("GET", path, params=params, headers=headers, timeout=timeout) as answer:
             if not answer.is_success:
                 await answer.aread()
                 raise error_of(answer, self.url)

@@ -1,4 +1,4 @@
-"""A job on a server: ask after it, wait for it, watch it, cancel it."""
+"""`RemoteJob`: a handle for a job on a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FINAL = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
 WAIT_SECONDS = 20
-PAUSE_SECONDS = 0.1  # where there is no second left that the server could wait
+PAUSE_SECONDS = 0.1  # if less than a second is left for a long poll
 
 
 class RemoteJob:
@@ -32,7 +32,7 @@ class RemoteJob:
         return (await self.get()).status
 
     async def result(self, timeout: float | None = None) -> Any:
-        """What the handler returned, as soon as it has; `JobFailed` if it ended otherwise, `TimeoutError` in time."""
+        """Wait for the handler's result; `JobFailed` if the job ended otherwise, `TimeoutError` after the timeout."""
         clock = self._client.clock
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
@@ -45,11 +45,11 @@ class RemoteJob:
             await clock.sleep(min(left, PAUSE_SECONDS))
 
     def events(self) -> AsyncGenerator[wire.JobEvent]:
-        """Its history from the first event on, and what happens from now on, until it ends."""
+        """All events of the job, until it ends."""
         return self._client.events(self.id)
 
     async def cancel(self) -> str:
-        """The job's status: CANCELED, or RUNNING while its worker is told to stop."""
+        """The job's status: CANCELED, or RUNNING while its worker is asked to stop."""
         return await self._client.cancel(self.id)
 
 

@@ -1,4 +1,4 @@
-"""What a server answers that is no success becomes the error that it was there."""
+"""Maps error responses of a server (RFC 9457 problems) to Holdfast errors."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ _BY_STATUS: dict[int, type[HoldfastError]] = {
     422: Invalid,
     503: StoreUnavailable,
 }
-_NOT_PASSED_ON = (408, 503)  # by a proxy that says so
+_NOT_PASSED_ON = (408, 503)  # a proxy with this status did not forward the request
 TOO_MANY, SERVER_FAILED = 429, 500
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-def error_of(answer: httpx2.Response, place: str) -> HoldfastError:
-    """The server's own words. What a proxy before it says is never taken for them, whatever its status."""
-    wait = answer.headers.get("retry-after", "")  # a date is not worth the trouble of two clocks
+def error_of(answer: httpx2.Response, url: str) -> HoldfastError:
+    """The server's error. A response of a proxy is never taken for one, whatever its status."""
+    wait = answer.headers.get("retry-after", "")  # dates are ignored: the clocks may differ
     after = float(wait) if wait.isdigit() else None
     said = _said(answer)
     if said is None:
-        return _not_ours(answer, place, after)
+        return _proxy_error(answer, url, after)
     status, code, message = answer.status_code, said.pop("code"), said.pop("detail")
     if status == TOO_MANY:
         return TooMany(message, retry_after=1.0 if after is None else after, code=code, **said)
@@ -76,10 +76,10 @@ def error_of(answer: httpx2.Response, place: str) -> HoldfastError:
     return kind(message, code=code, **said)
 
 
-def _not_ours(answer: httpx2.Response, place: str, after: float | None) -> HoldfastError:
-    """Whether the server ever saw the request is not known, unless the status says that it cannot have."""
+def _proxy_error(answer: httpx2.Response, url: str, after: float | None) -> HoldfastError:
+    """It is unknown whether the server received the request, unless the status rules it out."""
     status = answer.status_code
-    message = f"{place} answers {status} {answer.reason_phrase}"
+    message = f"{url} answers {status} {answer.reason_phrase}"
     said: dict[str, Any] = {} if after is None else {"retry_after": after}
     if status == TOO_MANY:
         return TooMany(message, retry_after=1.0 if after is None else after)
@@ -88,14 +88,14 @@ def _not_ours(answer: httpx2.Response, place: str, after: float | None) -> Holdf
     if status >= SERVER_FAILED:
         return OutcomeUnknown(message, **said)
     return StoreError(
-        f"{message}, and not as a Holdfast server does; is the address right, is there a proxy in between?",
+        f"{message}, which is not a response of a Holdfast server; check the URL, and proxies in between",
         code="unexpected_answer",
     )
 
 
 def _said(answer: httpx2.Response) -> dict[str, Any] | None:
-    """A problem's fields in our spelling, without those that are about the answer itself. None if it is not ours: our
-    problems have a type that names their code."""
+    """The fields of a problem in snake case, without those about the response itself. None if it is not a Holdfast
+    problem, whose type names its code."""
     try:
         fields = msgspec.json.decode(answer.content, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -112,21 +112,19 @@ def _snake(name: str) -> str:
 
 
 def refused(report: wire.ReportResult) -> HoldfastError:
-    """The answer to one of many words."""
+    """The error of one report in a batch."""
     code = report.code or LeaseLost.code
     kind = _BY_CODE.get(code, Invalid)
     return kind(report.detail or code, code=code, job_id=report.job_id, reassigned=report.reassigned)
 
 
-def lost(error: httpx2.HTTPError, place: str) -> StoreError:
-    """The wire failed: before the request was out, or before its answer was back."""
+def lost(error: httpx2.HTTPError, url: str) -> StoreError:
+    """A connection error: before the request was sent, or before the response arrived."""
     why = str(error) or type(error).__name__
     if isinstance(error, _UNSENT):
-        return StoreUnavailable(f"cannot reach {place}: {why}", code="server_unreachable")
-    return OutcomeUnknown(f"the answer of {place} was lost: {why}", code="answer_lost")
+        return StoreUnavailable(f"cannot connect to {url}: {why}", code="server_unreachable")
+    return OutcomeUnknown(f"connection to {url} lost before the response: {why}", code="answer_lost")
 
 
-def unreadable(place: str) -> StoreError:
-    return StoreError(
-        f"{place} does not answer as a Holdfast server does; is the address right?", code="unexpected_answer"
-    )
+def unreadable(url: str) -> StoreError:
+    return StoreError(f"{url} does not respond like a Holdfast server; check the URL", code="unexpected_answer")

@@ -1,4 +1,4 @@
-"""How often a request is repeated, and how long to wait before: full jitter, and never sooner than the server says."""
+"""Retry policy of requests: exponential backoff with full jitter, and never sooner than Retry-After."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable, Too
 from holdfast.ids import Ids
 
 FIRST_SECONDS, MOST_SECONDS = 0.2, 10.0
-SAID_SECONDS_MAX = 60.0  # a server that wants more than this is not waited for
+RETRY_AFTER_MAX_SECONDS = 60.0  # a longer Retry-After is not waited for
 
 
 class RetryPolicy:
-    """Of one request. `safe`: to do it twice is to do it once, so that a lost answer may be asked for again."""
+    """For one request. `safe`: it is idempotent, so it can be repeated after a lost response."""
 
     def __init__(self, retries: int, ids: Ids, *, safe: bool = True) -> None:
         self._retries, self._backoff = retries, Backoff(ids, FIRST_SECONDS, MOST_SECONDS, jitter=1)
         self._kinds = (TooMany, StoreUnavailable, OutcomeUnknown) if safe else (TooMany, StoreUnavailable)
 
     def after(self, failure: HoldfastError) -> float:
-        """How long to wait before the next try; raises the failure where there is none."""
-        said = _said(failure)
-        if not isinstance(failure, self._kinds) or self._backoff.failures >= self._retries or said > SAID_SECONDS_MAX:
+        """Seconds to wait before the next attempt; raises the failure if there is none."""
+        retry_after = _retry_after(failure)
+        if (
+            not isinstance(failure, self._kinds)
+            or self._backoff.failures >= self._retries
+            or retry_after > RETRY_AFTER_MAX_SECONDS
+        ):
             raise failure
-        return said + self._backoff.next()
+        return retry_after + self._backoff.next()
 
-    def renew(self) -> None:
-        """It got somewhere: the next failure is the first again."""
+    def reset(self) -> None:
+        """Reset after progress."""
         self._backoff.reset()
 
 
-def _said(failure: HoldfastError) -> float:
+def _retry_after(failure: HoldfastError) -> float:
     return failure.retry_after if isinstance(failure, TooMany) else float(failure.fields.get("retry_after", 0))

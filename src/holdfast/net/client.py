@@ -1,4 +1,4 @@
-"""Outbound HTTP that cannot be led to an internal network, and ends in bounded time and memory (SEC-30, SEC-31)."""
+"""HTTP client that refuses internal addresses (SSRF protection) and limits time and memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from holdfast.net.requests import IDEMPOTENT, OutboundRequest, checked, outgoing
 from holdfast.net.responses import Response, StreamedResponse
 
 DEFAULT_HEADERS = {"user-agent": "holdfast", "accept-encoding": "gzip, deflate"}
-DRAINED_BYTES = 16_384  # of a redirect's body, so that the next request may use its connection
+DRAINED_BYTES = 16_384  # of a redirect's body are read, so that its connection can be reused
 
 
 class GuardedClient:
-    """`headers` go with each request, in place of DEFAULT_HEADERS. Cookies are not kept, and nothing is taken from the
-    environment: no proxies, no credentials, no certificates. A client belongs to one event loop."""
+    """`headers` are sent with each request, in place of DEFAULT_HEADERS. No cookies are stored, and the environment is
+    ignored: no proxies, no credentials, no certificates. A client belongs to one event loop."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class GuardedClient:
         json: Any = UNSET,
         limits: Limits | None = None,
     ) -> Response:
-        """Send it, and read the whole answer. Each status is an answer; without one, an OutboundError is raised."""
-        async with self.stream(method, url, headers=headers, body=body, json=json, limits=limits) as came:
+        """Send a request and read the whole response, whatever its status. Without a response: OutboundError."""
+        async with self.stream(method, url, headers=headers, body=body, json=json, limits=limits) as streamed:
             return Response(
-                status=came.status,
-                headers=came.headers,
-                url=came.url,
-                redirects=came.redirects,
-                body=await came.read(),
+                status=streamed.status,
+                headers=streamed.headers,
+                url=streamed.url,
+                redirects=streamed.redirects,
+                body=await streamed.read(),
             )
 
     @asynccontextmanager
@@ -87,14 +87,14 @@ class GuardedClient:
         json: Any = UNSET,
         limits: Limits | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """The same, but the body is left to read. The total time goes on meanwhile."""
+        """The same, but the caller reads the body. The total time limit includes that."""
         limits = limits or self._limits
         target = url if isinstance(url, Target) else self._rules.check(without_fragment(url))
         sending = outgoing(method, target, {**self._headers, **checked(headers or {})}, body, json)
         until = asyncio.get_running_loop().time() + limits.total_seconds
         seen: tuple[str, ...] = ()
         while True:
-            connection, came = await self._answered(sending, until, limits)
+            connection, came = await self._response_to(sending, until, limits)
             try:
                 response = StreamedResponse(sending, came, connection, limits, seen)
                 following = self._following(sending, response, limits)
@@ -115,7 +115,7 @@ class GuardedClient:
             raise TooManyRedirects(f"more than {limits.redirects} redirects", about=sent.target.authority)
         return following
 
-    async def _answered(
+    async def _response_to(
         self, sending: OutboundRequest, until: float, limits: Limits
     ) -> tuple[CheckedConnection, httpcore2.Response]:
         connection: CheckedConnection | None = None
@@ -123,34 +123,34 @@ class GuardedClient:
             async with asyncio.timeout_at(until):
                 connection = await self._connections.kept(sending.target)
                 if connection is not None:
-                    came = await self._sent_again(connection, sending, until, limits)
+                    came = await self._send_on_kept(connection, sending, until, limits)
                     if came is not None:
                         return connection, came
                 connection = await self._connections.opened(sending.target, limits)
-                return connection, await _sent(connection, sending, until, limits)
+                return connection, await _send(connection, sending, until, limits)
         except Exception as error:
             known = outbound(error, sending.target, limits, connection)
             if known is None:
                 raise
             raise known from error
 
-    async def _sent_again(
+    async def _send_on_kept(
         self, connection: CheckedConnection, sending: OutboundRequest, until: float, limits: Limits
     ) -> httpcore2.Response | None:
-        """Over a connection that was used before. None: the server gave it up meanwhile, and a new one is needed."""
+        """Over a kept-alive connection. None: the server has closed it, and a new one is needed."""
         try:
-            came = await _sent(connection, sending, until, limits)
+            came = await _send(connection, sending, until, limits)
             if connection.stream.received:
                 return came
             await connection.close()
-            raise httpcore2.RemoteProtocolError("The answer was there before the request.")
+            raise httpcore2.RemoteProtocolError("The response arrived before the request.")
         except (httpcore2.NetworkError, httpcore2.RemoteProtocolError):
             if connection.stream.received or sending.method not in IDEMPOTENT:
                 raise
             return None
 
 
-async def _sent(
+async def _send(
     connection: CheckedConnection, sending: OutboundRequest, until: float, limits: Limits
 ) -> httpcore2.Response:
     connection.stream.begin(until, limits)
@@ -158,7 +158,7 @@ async def _sent(
 
 
 async def _drain(response: StreamedResponse) -> None:
-    said = response.headers.get("content-length", "")
-    if said.isdecimal() and int(said) <= DRAINED_BYTES:
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length) <= DRAINED_BYTES:
         async for _ in response.raw_chunks():
             pass

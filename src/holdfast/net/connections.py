@@ -1,4 +1,4 @@
-"""Connections to addresses that were checked, one for each request or kept for the next one of the same origin."""
+"""Connection pool: connections to checked addresses, kept alive for requests to the same origin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.net.limits import Limits
 
 
 class BoundedStream(httpcore2.AsyncNetworkStream):
-    """The bytes of a connection, as many and as long as the current answer may take."""
+    """A network stream with limits on the bytes and the time of the current response."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream, about: str) -> None:
         self._stream, self._about = stream, about
@@ -27,13 +27,13 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
         self.has_ended = False
 
     def begin(self, until: float, limits: Limits) -> None:
-        """A new request: first its headers are read. `until` is a time of the event loop."""
+        """Start a new request with the limit of its headers. `until` is a time of the event loop."""
         self._until, self._read_seconds = until, limits.read_seconds
         self.received = 0
         self.allow(limits.header_bytes, f"headers of more than {limits.header_bytes} bytes")
 
     def allow(self, size: int, what: str) -> None:
-        """Let so many bytes in; `what` names what more than these would be."""
+        """Allow so many bytes; `what` describes more than these in the error."""
         self._left, self._what = size, what
 
     def allow_more(self, size: int) -> None:
@@ -41,7 +41,7 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._left <= 0:
-            raise AnswerTooLarge(f"it answered with {self._what}", about=self._about)
+            raise AnswerTooLarge(f"the response has {self._what}", about=self._about)
         data = await self._stream.read(min(max_bytes, self._left), self._seconds())
         self._left -= len(data)
         self.received += len(data)
@@ -53,7 +53,7 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
 
     @property
     def seconds_left(self) -> float:
-        """Of the total time of the request."""
+        """Of the total time limit."""
         return max(0.0, self._until - asyncio.get_running_loop().time())
 
     def _seconds(self) -> float:
@@ -67,7 +67,7 @@ class BoundedStream(httpcore2.AsyncNetworkStream):
 
 
 class CheckedConnection:
-    """To one checked address of one origin."""
+    """An HTTP/1.1 connection to one checked address of one origin."""
 
     def __init__(self, target: Target, stream: httpcore2.AsyncNetworkStream, idle_seconds: float) -> None:
         self.origin, self.stream = target.origin, BoundedStream(stream, target.authority)
@@ -85,7 +85,7 @@ class CheckedConnection:
 
 
 class ConnectionPool:
-    """No lock: everything that changes the list does so between two awaits."""
+    """Needs no lock: the list changes only between awaits."""
 
     def __init__(self, rules: EgressRules, tls: ssl.SSLContext | None) -> None:
         self._rules, self._given_tls = rules, tls
@@ -93,7 +93,7 @@ class ConnectionPool:
         self._idle: list[CheckedConnection] = []
 
     async def kept(self, target: Target) -> CheckedConnection | None:
-        """One that an earlier request to the same origin left open. Its address was checked when it was opened."""
+        """A kept-alive connection to the same origin. Its address was checked when it was opened."""
         for connection in reversed([each for each in self._idle if each.origin == target.origin]):
             self._idle.remove(connection)
             if not connection.http.has_expired():
@@ -102,7 +102,7 @@ class ConnectionPool:
         return None
 
     async def opened(self, target: Target, limits: Limits) -> CheckedConnection:
-        """A new one, to the first address of the host that answers."""
+        """A new connection, to the first reachable address of the host."""
         *others, last = await self._rules.addresses(target)
         for address in others:
             try:
@@ -129,7 +129,7 @@ class ConnectionPool:
         return self._given_tls or httpx2.create_ssl_context(trust_env=False)
 
     async def release(self, connection: CheckedConnection, limits: Limits) -> None:
-        """Keep it if its answer was read to the end, or close it."""
+        """Keep the connection if its response was read to the end, else close it."""
         if not connection.http.is_idle() or not limits.idle_seconds or not limits.idle_connections:
             await connection.close()
             return

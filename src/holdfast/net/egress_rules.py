@@ -1,4 +1,4 @@
-"""Which URLs may be requested, and which addresses their hosts may have at the moment of the request (SEC-30)."""
+"""Egress rules: which URLs may be requested, and which addresses their hosts may resolve to at that moment."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ WEB_PORTS = frozenset({80, 443, 8080, 8443})
 RESOLVE_SECONDS = 5.0
 DEFAULT_PORT = {"https": 443, "http": 80}
 
-# Given a name and a port, the addresses to connect to.
+# From a host name and a port to IP addresses.
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
-_PLAIN = re.compile(r"[!-~]+")  # printable ASCII: other characters can look like something else than they are
+_PLAIN = re.compile(r"[!-~]+")  # printable ASCII: other characters can be homoglyphs
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class Target(NamedTuple):
-    """A URL that passed the rules, split up. `host` is a name or an address, in its plain form."""
+    """The parts of a URL that passed the rules. `host` is a name or an address in canonical form."""
 
     scheme: str
     host: str
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As in the header `Host`."""
+        """As in the `Host` header."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return shown if self.port == DEFAULT_PORT[self.scheme] else f"{shown}:{self.port}"
 
@@ -53,8 +53,8 @@ class Target(NamedTuple):
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver, once. It blocks a thread for as long as it likes, also when its answer is not waited
-    for any more: in a pool of threads, names that are slow to fail would hold up all others."""
+    """Ask the system's resolver once, in a new thread: in a thread pool, slow names would block all others, because a
+    blocked lookup cannot be cancelled."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[list[str]] = loop.create_future()
 
@@ -62,27 +62,27 @@ async def resolve(host: str, port: int) -> list[str]:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
-            told = partial(_tell, found.set_result, addresses, found)
+            report = partial(_resolve_future, found.set_result, addresses, found)
         except Exception as error:
-            told = partial(_tell, found.set_exception, error, found)
-        with suppress(RuntimeError):  # the event loop has ended meanwhile
-            loop.call_soon_threadsafe(told)
+            report = partial(_resolve_future, found.set_exception, error, found)
+        with suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(report)
 
     Thread(target=look_up, name="holdfast-resolve", daemon=True).start()
     return await found
 
 
-def _tell(set_it: Callable[[Any], None], answer: Any, found: asyncio.Future[list[str]]) -> None:
+def _resolve_future(set_it: Callable[[Any], None], answer: Any, found: asyncio.Future[list[str]]) -> None:
     if not found.done():
         set_it(answer)
 
 
 class EgressRules:
-    """By default: http and https, the usual ports of the web, public addresses.
+    """By default: http and https, ports 80, 443, 8080 and 8443, public addresses.
 
-    `hosts`: only these (`"api.example.com, *.example.org"`). `allow`: networks that are not public and may be requested
-    all the same (`["10.1.0.0/16"]`). `ports=None`: any port. `private=True`: any port and any address, for tests and
-    for networks that are protected otherwise."""
+    `hosts`: only these (`"api.example.com, *.example.org"`). `allow`: private networks that are allowed
+    (`["10.1.0.0/16"]`). `ports=None`: any port. `private=True`: any port and any address, for tests and for networks
+    that are protected otherwise."""
 
     url_max = 8000  # characters; servers need not read more (RFC 9110)
 
@@ -102,14 +102,14 @@ class EgressRules:
         self._private, self._resolve = private, resolver
 
     def check(self, url: str, *, listed: bool = True) -> Target:
-        """The URL as it is written. `listed`: its host must be on the list, if there is one."""
+        """Check and split a URL. `listed`: its host must be on the `hosts` list, if there is one."""
         target = self._read(url)
         if listed:
             self._check_listed(target.host)
         return target
 
     async def addresses(self, target: Target) -> list[str]:
-        """Where to connect, now. One address that may not be requested is enough to refuse the name."""
+        """Resolve the host now. One forbidden address is enough to refuse the name."""
         found = [target.host] if target.is_address else await self._resolved(target)
         if not all(self._may_request(address) for address in found):
             raise AddressRefused("the host has an address that is not public", about=target.authority)
@@ -122,7 +122,7 @@ class EgressRules:
         except (OSError, UnicodeError, TimeoutError):
             found = []
         if not found:
-            raise Unreachable("the host's name cannot be resolved", about=target.authority)
+            raise Unreachable("the host name cannot be resolved", about=target.authority)
         return found
 
     def _may_request(self, text: str) -> bool:
@@ -142,11 +142,11 @@ class EgressRules:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise _refused("it cannot be read") from None
+            raise _refused("it is malformed") from None
         if parts.scheme not in self._schemes:
             raise _refused(f"it must begin with {' or '.join(f'{scheme}://' for scheme in self._schemes)}")
         if "@" in parts.netloc or "#" in url:
-            raise _refused("no user, password or fragment may stand in it")
+            raise _refused("it must not contain a user, password or fragment")
         port = self._port(DEFAULT_PORT[parts.scheme] if port is None else port)
         host, is_address = self._host(parts)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -156,7 +156,7 @@ class EgressRules:
         if self._ports is not None and port not in self._ports:
             raise _refused(f"its port must be one of {', '.join(map(str, sorted(self._ports)))}")
         if port == 0:
-            raise _refused("there is no port 0")
+            raise _refused("port 0 is invalid")
         return port
 
     def _host(self, parts: SplitResult) -> tuple[str, bool]:
@@ -167,19 +167,19 @@ class EgressRules:
         if _NUMBER.fullmatch(labels[-1]):  # 127.0.0.1, and also 127.1, 0x7f.1, 2130706433, 0177.0.0.1
             return self._address(IPv4Address, written), True
         if not all(_LABEL.fullmatch(label) for label in labels) or len(written) > 253:
-            raise _refused("its host is not a name")
+            raise _refused("its host is not a valid name")
         is_local = len(labels) == 1 or labels[-1] == "localhost"
         if is_local and not self._private and not self._allowed:
-            raise _refused("its host is a name of this network")
+            raise _refused("its host is a local name")
         return written, False
 
     def _address(self, kind: type[IPv4Address] | type[IPv6Address], written: str) -> str:
         try:
             address = kind(written)
         except ValueError:
-            raise _refused("its host is neither a name nor an address in its plain form") from None
+            raise _refused("its host is neither a name nor an address in canonical form") from None
         if isinstance(address, IPv6Address) and address.scope_id is not None:
-            raise _refused("an address with a zone is on one link only")
+            raise _refused("link-local addresses with a zone are not allowed")
         if not self._may_request(str(address)):
             raise _refused("its host is an address that is not public")
         return str(address)
@@ -189,7 +189,7 @@ class EgressRules:
             return host.endswith(listed[1:]) if listed.startswith("*.") else host == listed
 
         if self._hosts and not any(fits(listed) for listed in self._hosts):
-            raise _refused("its host is not among those that this installation allows")
+            raise _refused("its host is not on the list of allowed hosts")
 
 
 def _refused(reason: str) -> AddressRefused:

@@ -1,4 +1,4 @@
-"""What a library says of a failed request, as one of our errors."""
+"""Maps errors of the HTTP library to OutboundError."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ REASON_MAX = 500
 def outbound(
     error: Exception, target: Target, limits: Limits, connection: CheckedConnection | None = None
 ) -> OutboundError | None:
-    """The error to raise instead. None: this one can be raised as it is."""
+    """The error to raise instead; None: raise the original."""
     about = target.authority
     match error:
         case httpcore2.ConnectTimeout():
             return OutboundTimeout(f"no connection within {limits.connect_seconds:g} s", about=about)
         case httpcore2.TimeoutException() if connection is not None and connection.stream.seconds_left > 0:
-            return OutboundTimeout(f"nothing was received for {limits.read_seconds:g} s", about=about)
+            return OutboundTimeout(f"no data received for {limits.read_seconds:g} s", about=about)
         case TimeoutError() | httpcore2.TimeoutException():
-            return OutboundTimeout(f"no answer within {limits.total_seconds:g} s", about=about)
+            return OutboundTimeout(f"no response within {limits.total_seconds:g} s", about=about)
         case httpcore2.ProtocolError() if connection is not None and not connection.stream.has_ended:
-            return MalformedAnswer(_said(error), about=about)
+            return MalformedAnswer(_reason(error), about=about)
         case httpcore2.NetworkError() | httpcore2.ProtocolError():
-            return Unreachable(_said(error), about=about)
+            return Unreachable(_reason(error), about=about)
         case httpx2.DecodingError():
             return MalformedAnswer("the body cannot be decompressed", about=about)
     return None
 
 
-def _said(error: Exception) -> str:
-    """Control characters out: some of the text may be the other side's."""
-    said = "".join(letter for letter in str(error) if letter.isprintable())
-    return f"{type(error).__name__}: {said}"[:REASON_MAX]
+def _reason(error: Exception) -> str:
+    """Without control characters: the text may come from the server."""
+    text = "".join(letter for letter in str(error) if letter.isprintable())
+    return f"{type(error).__name__}: {text}"[:REASON_MAX]

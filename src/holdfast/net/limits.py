@@ -1,4 +1,4 @@
-"""How long an answer may take and how large it may be."""
+"""Limits on the time and size of an outbound request."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connect_seconds: float = 5.0
     """To connect to one address, the TLS handshake included."""
     read_seconds: float = 15.0
-    """Until the next bytes are received or sent."""
+    """Between two reads or writes."""
     total_seconds: float = 60.0
-    """From the first look-up of the name to the last byte of the body, redirects included."""
+    """From the name lookup to the last byte of the body, including redirects."""
     header_bytes: int = 65_536
-    """Of the headers of one answer, informational answers (1xx) included."""
+    """Of the headers of one response, including informational responses (1xx)."""
     body_bytes: int = 10 * 2**20
-    """Of the body, as it is sent and after decompression."""
+    """Of the body, both compressed and decompressed."""
     redirects: int = 5
-    """Followed for one request; with 0 a redirect is an answer like any other."""
+    """Followed for one request; with 0 a redirect is returned as a response."""
     idle_seconds: float = 15.0
-    """For which an unused connection is kept open; with 0 each request has a connection of its own."""
+    """How long an idle connection is kept alive; with 0 each request opens a new connection."""
     idle_connections: int = 20
-    """Kept open at the same time."""
+    """Idle connections kept alive."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise InvalidField(f"the limit {name} is a number from 0 up, got {value!r:.50}", field=name)
+                raise InvalidField(f"the limit {name} must be a number of at least 0, got {value!r:.50}", field=name)

@@ -1,18 +1,18 @@
-"""Which addresses are public. Every other address belongs to an internal network and is refused (SEC-30)."""
+"""Public IP addresses. Every other address belongs to an internal network and is refused."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-# Of IPv4 all but these.
-_INSIDE_4 = [
+# All of IPv4 except these.
+_PRIVATE_4 = [
     ip_network(text)
     for text in (
         "0.0.0.0/8",  # this host, this network
         "10.0.0.0/8",
         "100.64.0.0/10",  # behind a carrier's NAT
         "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's inside, at an address that looks public
+        "168.63.129.16/32",  # Azure's platform service, at an address that looks public
         "169.254.0.0/16",  # link-local, and the metadata of most clouds
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -26,10 +26,9 @@ _INSIDE_4 = [
         "240.0.0.0/4",  # reserved, broadcast
     )
 ]
-# Of IPv6 only global unicast. IPv4 addresses are embedded in some of it, and in much of what lies outside: mapped,
-# compatible, NAT64. A host with such an address is also reachable by the IPv4 address itself.
-_OUTSIDE_6 = ip_network("2000::/3")
-_INSIDE_6 = [
+# Of IPv6 only global unicast, without ranges that embed IPv4 addresses: such a host is also reachable by IPv4.
+_GLOBAL_6 = ip_network("2000::/3")
+_PRIVATE_6 = [
     ip_network(text)
     for text in (
         "2001::/23",  # Teredo, ORCHID and other protocols
@@ -41,17 +40,17 @@ _INSIDE_6 = [
 
 
 def is_public(text: str) -> bool:
-    """`text` is an address as a resolver returns it. An address with a zone is link-local and not public."""
+    """`text` is an address from a resolver. An address with a zone is link-local and not public."""
     try:
         address = ip_address(text)
     except ValueError:
         return False
     if isinstance(address, IPv4Address):
-        return not any(address in network for network in _INSIDE_4)
+        return not any(address in network for network in _PRIVATE_4)
     return _is_public_6(address)
 
 
 def _is_public_6(address: IPv6Address) -> bool:
     if address.scope_id is not None:
         return False
-    return address in _OUTSIDE_6 and not any(address in network for network in _INSIDE_6)
+    return address in _GLOBAL_6 and not any(address in network for network in _PRIVATE_6)

@@ -1,4 +1,4 @@
-"""What is sent: a method, a checked target, headers and a body; and what becomes of it at a redirect."""
+"""Outbound requests: validation, and the next request after a redirect."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
-_OURS = {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "expect"}
-_OF_THE_BODY = ("content-", "digest", "repr-digest")  # headers that go when the body goes
+_SET_BY_CLIENT = {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "expect"}
+_BODY_HEADERS = ("content-", "digest", "repr-digest")  # headers that are dropped with the body
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 _URL_CHARACTERS = "".join(map(chr, range(0x21, 0x7F)))
 _MOVED, _FOUND, _SEE_OTHER, _TEMPORARY, _PERMANENT = 301, 302, 303, 307, 308
@@ -28,7 +28,7 @@ _REDIRECTS = {_MOVED, _FOUND, _SEE_OTHER, _TEMPORARY, _PERMANENT}
 
 
 class OutboundRequest(NamedTuple):
-    """`headers` are in lower case, without those that only the client sets."""
+    """`headers` are in lower case, without those that the client sets itself."""
 
     method: str
     target: Target
@@ -36,7 +36,7 @@ class OutboundRequest(NamedTuple):
     body: bytes | None
 
     def lines(self) -> list[tuple[str, str]]:
-        """All headers, as they are sent."""
+        """All headers of the request."""
         sized = self.body is not None or self.method in _WITH_BODY
         length = {"content-length": str(len(self.body or b""))} if sized else {}
         return list({"host": self.target.authority, **self.headers, **length}.items())
@@ -45,28 +45,28 @@ class OutboundRequest(NamedTuple):
 def outgoing(
     method: str, target: Target, headers: Mapping[str, str], body: bytes | str | None, json: Any
 ) -> OutboundRequest:
-    """`headers` were checked."""
+    """Build a request; `headers` are checked already."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method) or method == "CONNECT":
         raise Invalid(
-            "a method is a word in capitals, such as GET; CONNECT is not possible", code="invalid_outbound_request"
+            "a method is a word in capitals, such as GET; CONNECT is not supported", code="invalid_outbound_request"
         )
     if json is not msgspec.UNSET:
         if body is not None:
-            raise Invalid("a request has a `body` or a `json`, not both", code="invalid_outbound_request")
+            raise Invalid("use `body` or `json`, not both", code="invalid_outbound_request")
         body = msgspec.json.encode(json)
         headers = {"content-type": "application/json", **headers}
     return OutboundRequest(method, target, dict(headers), body.encode() if isinstance(body, str) else body)
 
 
 def checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers as they may be sent, with names in lower case; no error shows a value."""
+    """Validate headers, and convert names to lower case; errors do not contain values."""
     return dict(_checked(name, value) for name, value in headers.items())
 
 
 def _checked(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        raise Invalid(f"{name!r:.80} is not the name of a header", code="invalid_outbound_request")
-    if name.lower() in _OURS:
+        raise Invalid(f"{name!r:.80} is not a header name", code="invalid_outbound_request")
+    if name.lower() in _SET_BY_CLIENT:
         raise Invalid(f"the header {name} is set by the client itself", code="invalid_outbound_request")
     if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
         raise Invalid(
@@ -78,7 +78,7 @@ def _checked(name: str, value: str) -> tuple[str, str]:
 def redirected(
     sent: OutboundRequest, status: int, headers: httpx2.Headers, rules: EgressRules
 ) -> OutboundRequest | None:
-    """The request to send next, or None if this answer is no redirect (RFC 9110, section 15.4)."""
+    """The next request, or None if the response is not a redirect (RFC 9110, section 15.4)."""
     location = headers.get("location")
     if status not in _REDIRECTS or location is None:
         return None
@@ -86,7 +86,7 @@ def redirected(
     method, body, kept = sent.method, sent.body, sent.headers
     if (status == _SEE_OTHER and method not in ("GET", "HEAD")) or (status in (_MOVED, _FOUND) and method == "POST"):
         method, body = "GET", None
-        kept = {name: value for name, value in kept.items() if not name.startswith(_OF_THE_BODY)}
+        kept = {name: value for name, value in kept.items() if not name.startswith(_BODY_HEADERS)}
     if target.origin != sent.target.origin:
         kept = {name: value for name, value in kept.items() if not is_secret_name(name)}
     return OutboundRequest(method, target, kept, body)
@@ -97,11 +97,11 @@ def _followed(current: Target, location: str, rules: EgressRules) -> Target:
     try:
         return rules.check(without_fragment(urljoin(current.url, quote(location, safe=_URL_CHARACTERS))))
     except ValueError:
-        raise AddressRefused("its URL cannot be read", about=about) from None
+        raise AddressRefused("its URL is malformed", about=about) from None
     except AddressRefused as refused:
         raise AddressRefused(refused.reason, about=about) from None
 
 
 def without_fragment(url: str) -> str:
-    """A fragment is never sent."""
+    """Fragments are never sent."""
     return urldefrag(url).url if isinstance(url, str) and "#" in url else url

@@ -1,4 +1,4 @@
-"""What comes back, as a whole or piece by piece, within its limits."""
+"""Responses to outbound requests, read whole or streamed, within limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.net.error_mapping import outbound
 from holdfast.net.limits import Limits
 from holdfast.net.requests import OutboundRequest
 
-# What a body may take on the wire: so many bytes, and twice what it has brought so far. Chunks of one byte take six
-# times their content, and keep the event loop busy for that long.
+# Bytes on the wire that a body may take: a constant plus twice its content so far. Chunks of one byte take six times
+# their content, and keep the event loop busy.
 FRAMING_BYTES, FRAMING_FACTOR = 16_384, 2
-# Each decompression may make a thousand bytes of one, and the last one may make nothing of them: then no limit is met
-# before a read of 64 KiB is done with, and the event loop has no turn. 64 MiB of that are bearable, 64 GiB are not.
+# Each decompression may expand data a thousandfold, and the last one may produce no output: no limit would apply before
+# a read of 64 KiB is processed, and the event loop would block. Two are acceptable, three are not.
 CODINGS_MAX = 2
 
 Measure = Callable[[AsyncIterable[bytes]], AsyncGenerator[bytes]]
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """`url` is the one that answered; `redirects` are those before it, the first one first."""
+    """`url` is the final one; `redirects` are the URLs before it."""
 
     status: int
     headers: httpx2.Headers
@@ -69,14 +69,14 @@ class StreamedResponse:
         return self._translated(self._measured(self._came.aiter_bytes()))
 
     def raw_chunks(self) -> AsyncGenerator[bytes]:
-        """The body as it was sent."""
+        """The raw body."""
         return self._translated(self._came.aiter_raw())
 
     async def read(self) -> bytes:
         """The whole body, decompressed."""
-        said = self.headers.get("content-length", "")
-        if said.isdecimal() and int(said) > self._limits.body_bytes and self._sent.method != "HEAD":
-            raise self._refused()
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._limits.body_bytes and self._sent.method != "HEAD":
+            raise self._too_large()
         return b"".join([chunk async for chunk in self.chunks()])
 
     async def _measured(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
@@ -84,7 +84,7 @@ class StreamedResponse:
         async for chunk in chunks:
             size += len(chunk)
             if size > self._limits.body_bytes:
-                raise self._refused()
+                raise self._too_large()
             yield chunk
 
     async def _translated(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -98,13 +98,13 @@ class StreamedResponse:
                 raise
             raise known from error
 
-    def _refused(self) -> AnswerTooLarge:
-        said = f"it answered with a body of more than {self._limits.body_bytes} bytes"
-        return AnswerTooLarge(said, about=self._sent.target.authority)
+    def _too_large(self) -> AnswerTooLarge:
+        reason = f"the response has a body of more than {self._limits.body_bytes} bytes"
+        return AnswerTooLarge(reason, about=self._sent.target.authority)
 
 
 class _Received(httpx2.AsyncByteStream):
-    """The body as it is sent. It is measured before decompression, too: some compressed data never becomes anything."""
+    """The raw body, measured before decompression, too: some compressed data produces no output."""
 
     def __init__(self, came: httpcore2.Response, connection: CheckedConnection, measured: Measure) -> None:
         self._came, self._connection, self._measured = came, connection, measured

@@ -1,4 +1,4 @@
-"""Object storage for extensions: a directory, S3 or memory, behind one interface. `open_storage(url)` is the way in."""
+"""Object storage for extensions: a directory, S3 or memory, behind one interface. Start with `open_storage(url)`."""
 
 from holdfast.storage.backend import ObjectInfo
 from holdfast.storage.objects import Download, Watch

@@ -1,4 +1,4 @@
-"""The seam between `Storage` and a kind of storage. A backend blocks: `Storage` calls it from threads of its own."""
+"""The protocol of storage backends. Backends block: `Storage` calls them from a thread pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTENT_TYPE = "application/octet-stream"  # of an object that was stored withou
 
 @dataclass(frozen=True)
 class Description:
-    """What is stored with the bytes of an object."""
+    """Content type, metadata and headers of an object."""
 
     content_type: str = CONTENT_TYPE
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -24,9 +24,8 @@ UNKNOWN = Description("")  # of an object in a listing
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What is known of an object besides its bytes. `etag` is as HTTP writes it, with its quotes; it changes with the
-    bytes. `headers`: of those that it is served with, the ones it was put with, in lower case. A listing knows neither
-    content type, metadata nor headers: they are empty there."""
+    """An object without its bytes. `etag` is quoted as in HTTP, and changes with the bytes. `headers`: the headers it
+    was put with, in lower case. Content type, metadata and headers are empty in a listing."""
 
     key: str
     size: int
@@ -42,7 +41,7 @@ class ObjectInfo:
 
 
 class Backend(Protocol):
-    """Keys are checked before they come here. `name`: the bucket, as metrics show it. `url`: without any secret."""
+    """Keys are validated already. `name`: the bucket in metrics. `url`: without secrets."""
 
     name: str
     url: str
@@ -50,23 +49,23 @@ class Backend(Protocol):
     def head(self, key: str) -> ObjectInfo: ...
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
-        """From `start` up to, without, `end`; ObjectChanged if it is not the object with this etag any more."""
+        """Bytes from `start` to `end`, exclusive; ObjectChanged if the etag differs."""
         ...
 
     def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
-        """All chunks or nothing; the etag. `size`: how many bytes it will be, at least; 0 if that is not known."""
+        """All chunks or nothing; returns the etag. `size`: a lower bound of the number of bytes; 0 if unknown."""
         ...
 
     def copy(self, source: str, target: str) -> None: ...
 
     def delete(self, keys: list[str]) -> None:
-        """Those that are missing are deleted already."""
+        """Missing objects are ignored."""
         ...
 
     def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """What is below this folder, some at a time, in no certain order."""
+        """The objects below this folder, in batches, in no particular order."""
         ...
 
     def sign(self, method: str, key: str, seconds: int) -> str | None:
-        """A URL that carries the permission; None if this kind of storage has none of its own."""
+        """A presigned URL; None if the backend has none."""
         ...

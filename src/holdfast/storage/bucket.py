@@ -1,7 +1,7 @@
-"""Objects in a bucket of S3, or in the memory of this process, through obstore.
+"""The S3 and in-memory backends, through obstore.
 
-Only its blocking functions are used. Its async ones resolve futures from threads of their own, and a process that
-exits meanwhile is aborted.
+Only its blocking functions are used. Its async ones resolve futures from their own threads, which aborts a process that
+exits at that moment.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from holdfast.errors import Invalid, ObjectChanged, ObjectNotFound, StorageDenie
 from holdfast.storage.backend import CONTENT_TYPE, UNKNOWN, Description, ObjectInfo
 from holdfast.storage.checks import HEADERS, invalid_key
 
-PART_BYTES = 5 << 20  # the least that S3 takes for a part that is not the last
+PART_BYTES = 5 << 20  # the minimum of S3, except for the last part
 PARTS_MAX = 10_000
-COPY_BYTES_MAX = 5 << 30  # more than that S3 does not copy by itself
+COPY_BYTES_MAX = 5 << 30  # the limit of a server-side copy in S3
 READ_BYTES = 4 << 20
 BATCH = 1000
 CONNECT_SECONDS = 5
 
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_BUCKET = "NoSuchBucket"
-_OF_THE_MACHINE = "/latest/api/token"  # where the role of a machine in AWS is asked for
+_METADATA_SERVICE = "/latest/api/token"  # the instance metadata service of AWS
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -56,7 +56,7 @@ class Bucket:
     def in_s3(
         cls, bucket: str, prefix: str, config: Mapping[str, str], *, request_seconds: float, retries: int
     ) -> Bucket:
-        """What `config` leaves open is read from the usual variables of AWS, or asked of the machine's own role."""
+        """What `config` leaves out comes from the AWS variables or the instance role."""
         store = obstore().store.S3Store(
             bucket,
             prefix=prefix or None,
@@ -75,19 +75,19 @@ class Bucket:
         return cls(store, bucket, f"s3://{bucket}/{prefix}".removesuffix("/"))
 
     def head(self, key: str) -> ObjectInfo:
-        with self._told(key):
+        with self._translated_errors(key):
             found = self._obstore.get(self._store, key, options={"head": True})
             return _info(found.meta, _description(found.attributes))
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         if start >= end:
             return b""
-        with self._told(key):
+        with self._translated_errors(key):
             options = {"range": (start, end), "if_match": etag}
             return bytes(self._obstore.get(self._store, key, options=options).bytes())
 
     def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
-        """In one request what fits into one part; more than that as a multipart upload, one part at a time."""
+        """One request for a small object; else a multipart upload, one part at a time."""
         chunks = iter(chunks)
         first, size_of_first = _first_part(chunks)
         attributes = {
@@ -95,7 +95,7 @@ class Bucket:
             **{name.title(): value for name, value in description.headers.items()},
             "Content-Type": description.content_type,
         }
-        with self._told(key):
+        with self._translated_errors(key):
             if size_of_first < PART_BYTES:
                 done = self._obstore.put(self._store, key, b"".join(first), attributes=attributes, use_multipart=False)
             else:
@@ -114,26 +114,26 @@ class Bucket:
         info = self.head(source)
         if info.size > COPY_BYTES_MAX:
             self.put(target, self._chunks(info), info.description, info.size)
-        elif source != target:  # S3 refuses that
+        elif source != target:  # S3 rejects a copy onto itself
             self._copy(source, target)
 
     def _copy(self, source: str, target: str) -> None:
-        with self._told(source):
+        with self._translated_errors(source):
             self._obstore.copy(self._store, source, target)
 
     def delete(self, keys: list[str]) -> None:
-        with contextlib.suppress(ObjectNotFound), self._told(keys[0] if keys else ""):
+        with contextlib.suppress(ObjectNotFound), self._translated_errors(keys[0] if keys else ""):
             self._obstore.delete(self._store, keys)
 
     def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        with self._told(prefix):
+        with self._translated_errors(prefix):
             for batch in self._obstore.list(self._store, prefix or None, chunk_size=BATCH):
                 yield [_info(meta) for meta in batch]
 
     def sign(self, method: str, key: str, seconds: int) -> str | None:
         if self.name == "memory":
             return None
-        with self._told(key):
+        with self._translated_errors(key):
             return str(self._obstore.sign(self._store, method, key, timedelta(seconds=seconds)))
 
     def _chunks(self, info: ObjectInfo) -> Iterator[bytes]:
@@ -141,16 +141,16 @@ class Bucket:
             yield self.read(info.key, start, min(start + READ_BYTES, info.size), info.etag)
 
     @contextlib.contextmanager
-    def _told(self, key: str) -> Iterator[None]:
-        """What obstore says, in our words. Its own quote requests and answers, and with them more than a log may show:
-        only the status and the code of S3 are taken from them."""
+    def _translated_errors(self, key: str) -> Iterator[None]:
+        """Maps obstore's errors. Their texts quote requests and responses, which may contain secrets: only the status
+        and the S3 code are used."""
         errors = self._obstore.exceptions
         try:
             yield
         except FileNotFoundError as error:
             if _NO_BUCKET in str(error):
                 raise _storage_error(self.url, error, errors) from None
-            raise ObjectNotFound(f"there is no object {key!r}", key=key) from None
+            raise ObjectNotFound(f"object {key!r} does not exist", key=key) from None
         except errors.PreconditionError:
             raise ObjectChanged(f"object {key!r} was replaced while it was read; read it again", key=key) from None
         except (errors.BaseError, ValueError, OSError) as error:
@@ -164,23 +164,25 @@ def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
     code, status = _CODE.search(text), _STATUS.search(text)
     words = " ".join(found[1] for found in (status, code) if found)
     if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or words[:3] in ("401", "403"):
-        message, full = "object storage refused the request", f"check credentials and policy ({words})"
+        message, full = "object storage denied the request", f"check credentials and policy ({words})"
         return StorageDenied(message, full=f"{url}: {message}; {full}")
     if _NO_BUCKET in text:
         message = "object storage has no such bucket"
         return StorageError(message, full=f"{url}: {message}")
-    if _OF_THE_MACHINE in text:
+    if _METADATA_SERVICE in text:
         message = "object storage has no credentials"
-        return StorageDenied(message, full=f"{url}: {message}: none are given, and this machine has no role")
+        return StorageDenied(
+            message, full=f"{url}: {message}: none are configured, and this machine has no instance role"
+        )
     if status is None or words[0] == "5" or words[:3] in ("408", "429"):
-        message = "object storage cannot be reached, or failed; try again"
-        return StorageUnavailable(message, full=f"{url}: {message} ({words or 'no answer'})")
-    message = "object storage could not do it"
+        message = "object storage is unreachable or failed; try again"
+        return StorageUnavailable(message, full=f"{url}: {message} ({words or 'no response'})")
+    message = "object storage failed"
     return StorageError(message, full=f"{url}: {message} ({words})")
 
 
 def _first_part(chunks: Iterator[bytes]) -> tuple[deque[bytes], int]:
-    """So much that it is known whether one request is enough."""
+    """Read until it is known whether one request is enough."""
     first, size = deque[bytes](), 0
     for chunk in chunks:
         first.append(chunk)
@@ -191,7 +193,7 @@ def _first_part(chunks: Iterator[bytes]) -> tuple[deque[bytes], int]:
 
 
 def _taken_from(chunks: deque[bytes]) -> Iterator[bytes]:
-    """No other reference keeps them while the rest is on its way."""
+    """Release each chunk after it is sent."""
     while chunks:
         yield chunks.popleft()
 

@@ -1,4 +1,4 @@
-"""What keys, content types and metadata may look like, the same for every kind of storage."""
+"""Validates keys, content types, headers and metadata, the same for every backend."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from holdfast.errors import Invalid, InvalidField
 from holdfast.storage.backend import Description
 
 KEY_BYTES_MAX = 1024
-METADATA_BYTES_MAX = 2048  # names and values together, as S3 has it
-RESERVED = ".holdfast"  # what storage keeps for itself: staged objects, unfinished uploads, descriptions
+METADATA_BYTES_MAX = 2048  # names and values together, the limit of S3
+RESERVED = ".holdfast"  # internal objects: staging, unfinished uploads, descriptions
 
 HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
 HEADER_BYTES_MAX = 1024
@@ -21,11 +21,11 @@ _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 def check_key(key: Any, what: str = "key") -> str:
-    """The key of an object of the caller's."""
+    """The key of a user's object."""
     if fault := _fault(key):
         raise invalid_key(key, fault, what)
     if is_reserved(key):
-        raise invalid_key(key, f"{RESERVED}/ is kept for Holdfast itself", what)
+        raise invalid_key(key, f"{RESERVED}/ is reserved", what)
     return str(key)
 
 
@@ -34,7 +34,7 @@ def is_reserved(key: str) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """The folder of objects to list; all of them if it is empty."""
+    """The folder to list; empty: everything."""
     return check_key(prefix.removesuffix("/"), "prefix") if prefix else ""
 
 
@@ -52,7 +52,7 @@ def _content_type(content_type: str) -> str:
 
 
 def _is_text(value: Any) -> bool:
-    """Such as a header can carry."""
+    """Valid as a header value."""
     return isinstance(value, str) and bool(_PRINTABLE.fullmatch(value)) and value == value.strip()
 
 
@@ -73,7 +73,7 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Names in lower case: HTTP, which carries them, does not tell the cases apart."""
+    """Names must be in lower case: HTTP headers are case-insensitive."""
     for name, value in metadata.items():
         if name in (*HEADERS, "content-type", "storage-class"):  # obstore would set these
             raise InvalidField(f"metadata cannot be named {name!r}: that is a header", field="metadata")
@@ -88,7 +88,7 @@ def _metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_bytes(chunk: Any) -> bytes:
-    """A chunk of an object. What its source may change later is copied."""
+    """A chunk of an object, copied if it is mutable."""
     if not isinstance(chunk, bytes | bytearray | memoryview):
         raise InvalidField(
             f"an object is made of bytes, of a pathlib.Path or of an async iterator of bytes, not of "
@@ -100,7 +100,7 @@ def as_bytes(chunk: Any) -> bytes:
 
 def check_size(key: str, stored: int, promised: int | None) -> None:
     if promised is not None and stored != promised:
-        raise Invalid(f"object {key!r} was to have {promised} bytes, and {stored} came", code="invalid_object_size")
+        raise Invalid(f"object {key!r} has {stored} bytes instead of {promised}", code="invalid_object_size")
 
 
 def invalid_key(key: Any, fault: str, what: str = "key") -> Invalid:
@@ -110,7 +110,7 @@ def invalid_key(key: Any, fault: str, what: str = "key") -> Invalid:
 
 def _fault(key: Any) -> str:
     if not isinstance(key, str):
-        return "it is not text"
+        return "it is not a string"
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
@@ -120,7 +120,7 @@ def _fault(key: Any) -> str:
     if any(ord(char) < 32 or ord(char) == 127 for char in key):
         return "it has a control character"
     if "\\" in key:
-        return "it has a backslash, which some stores take for a slash"
+        return "it has a backslash, which some stores treat as a slash"
     segments = key.split("/")
     if "" in segments:
         return "it begins or ends with a slash, or has two in a row"

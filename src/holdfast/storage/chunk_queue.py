@@ -1,4 +1,4 @@
-"""Chunks that come on the event loop, taken by a thread: never more than one of them waits."""
+"""Passes chunks from the event loop to a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 
 class ChunkQueue:
-    """The thread iterates over it; the event loop gives, and ends it. The caller's own task stays the one that reads
-    the source: what an async generator has entered, it leaves in the same task."""
+    """The thread iterates over it; the event loop puts chunks and ends it. The caller's task reads the source, because
+    an async generator must be left in the task that entered it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -27,15 +27,15 @@ class ChunkQueue:
                 case chunk:
                     yield chunk
 
-    async def give(self, chunk: bytes) -> None:
+    async def put(self, chunk: bytes) -> None:
         await self._wanted.wait()
         self._wanted.clear()
         self._given.put(chunk)
 
     def end(self, why: BaseException | None = None) -> None:
-        """There is no more; with `why`, what there was is not to be kept."""
+        """No more chunks; with `why`, the thread raises it and discards the object."""
         self._given.put(why)
 
     def abandoned(self, _: object) -> None:
-        """The thread takes no more: the event loop must not wait for it."""
+        """The thread has ended: stop waiting for it."""
         self._wanted.set()

@@ -1,9 +1,8 @@
-"""Objects as plain files below one directory.
+"""The directory backend: objects are plain files below one directory.
 
-Each folder on the way is opened below the one before it, and none of them may be a symbolic link: no key leads out of
-the directory, also while another process changes what is in it. A file gets its name when it is complete and on disk.
-What a file cannot hold (content type, metadata) stands in a description named after the key and the etag: a reader
-never sees the description of another version.
+Folders are opened one below the other, and symbolic links are refused: no key leads out of the directory, even if
+another process changes it at the same time. A file gets its final name when it is complete and synced. Content type and
+metadata are in a description file named after key and etag, so a reader never sees that of another version.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from holdfast.storage.checks import RESERVED, invalid_key
 UPLOADS, DESCRIPTIONS = f"{RESERVED}/uploads", f"{RESERVED}/descriptions"
 BATCH = 1000
 COPY_BYTES = 1 << 20
-TRIES = 10  # while other processes delete the folder that is to be written to
+TRIES = 10  # while other processes delete the target folder
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.EMLINK)  # this file system cannot link, or not once more
+_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.EMLINK)  # no hard links on this file system, or too many
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -50,20 +49,20 @@ class Directory:
     def __init__(self, root: Path, ids: Ids) -> None:
         self._root, self._ids = root.absolute(), ids
         self.url = self._root.as_uri()
-        with self._told(""):
+        with self._translated_errors(""):
             self._root.mkdir(parents=True, exist_ok=True)
 
     def head(self, key: str) -> ObjectInfo:
-        with self._told(key):
-            found, description = self._described(key)
+        with self._translated_errors(key):
+            found, description = self._with_description(key)
             for _ in range(TRIES):
                 if description is not None or _etag(self._stat(key)) == _etag(found):
                     break
-                found, description = self._described(key)  # it was replaced, and its description went with it
+                found, description = self._with_description(key)  # it was replaced, with its description
             return _info(key, found, description or Description())
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
-        with self._told(key), self._opened(key) as file:
+        with self._translated_errors(key), self._opened(key) as file:
             if _etag(os.fstat(file)) != etag:
                 raise ObjectChanged(f"object {key!r} was replaced while it was read; read it again", key=key)
             parts = []
@@ -73,7 +72,7 @@ class Directory:
             return b"".join(parts)
 
     def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
-        with self._told(key), self._upload() as (folder, name):
+        with self._translated_errors(key), self._upload() as (folder, name):
             with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
                 for chunk in chunks:
                     file.write(chunk)
@@ -85,7 +84,7 @@ class Directory:
 
     def copy(self, source: str, target: str) -> None:
         info = self.head(source)
-        with self._told(source):
+        with self._translated_errors(source):
             try:
                 self._link(source, target, info)
             except OSError as error:
@@ -95,7 +94,7 @@ class Directory:
 
     def delete(self, keys: list[str]) -> None:
         for key in keys:
-            with self._told(key), contextlib.suppress(FileNotFoundError, ObjectNotFound):
+            with self._translated_errors(key), contextlib.suppress(FileNotFoundError, ObjectNotFound):
                 found = self._stat(key)
                 with self._folder(key) as (folder, name):
                     os.unlink(name, dir_fd=folder)
@@ -116,7 +115,7 @@ class Directory:
 
     def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
         with (
-            self._told(prefix),
+            self._translated_errors(prefix),
             contextlib.suppress(FileNotFoundError, NotADirectoryError),
             contextlib.ExitStack() as stack,
         ):
@@ -126,14 +125,14 @@ class Directory:
                     folders.remove(RESERVED)
                 place = "/".join(part for part in (prefix, path[2:]) if part)
                 for name in names:
-                    with contextlib.suppress(FileNotFoundError):  # deleted in between
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                         if stat.S_ISREG(found.st_mode):
                             yield _info(f"{place}/{name}" if place else name, found)
 
     @contextlib.contextmanager
     def _folder(self, key: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder of an object, open, and the object's name in it."""
+        """An open descriptor of the object's folder, and the file name."""
         *folders, name = key.split("/")
         place = self._open_root()
         try:
@@ -152,8 +151,8 @@ class Directory:
     def _open_root(self) -> int:
         try:
             return os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError) as error:  # it was there when the storage was opened
-            message = "object storage is not there any more"
+        except (FileNotFoundError, NotADirectoryError) as error:  # it existed when the storage was opened
+            message = "object storage does not exist any more"
             raise StorageUnavailable(message, full=f"{self.url}: {message} ({error.strerror})") from None
 
     def _below(self, place: int, folder: str, key: str) -> int:
@@ -186,7 +185,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _upload(self) -> Iterator[tuple[int, str]]:
-        """A folder and a name for a file that is not complete yet; at the end it has another name, or is deleted."""
+        """A folder and a name for an unfinished file, which is renamed or deleted at the end."""
         with self._folder(f"{UPLOADS}/{self._ids.token()}", make=True) as (folder, name):
             try:
                 yield folder, name
@@ -195,7 +194,7 @@ class Directory:
                     os.unlink(name, dir_fd=folder)
 
     def _publish(self, key: str, found: os.stat_result, uploads: int, name: str, description: Description) -> None:
-        """The file gets its name, and with it the description that was written before."""
+        """Write the description, then rename the file to its final name."""
         before = None
         with contextlib.suppress(OSError, HoldfastError):
             before = self._stat(key)
@@ -206,7 +205,7 @@ class Directory:
                     os.replace(name, target, src_dir_fd=uploads, dst_dir_fd=folder)
                     os.fsync(folder)
                 break
-            except FileNotFoundError:  # the folder was empty, and was deleted as such
+            except FileNotFoundError:  # the empty folder was deleted meanwhile
                 if tried == TRIES:
                     raise
             except (IsADirectoryError, NotADirectoryError, FileExistsError):
@@ -216,7 +215,7 @@ class Directory:
             self._forget(key, before)
 
     def _link(self, source: str, target: str, info: ObjectInfo) -> None:
-        """Files never change, they are replaced: a second name is as good as a copy."""
+        """Files are replaced, never changed, so a hard link is as good as a copy."""
         with self._upload() as (uploads, upload):
             with self._folder(source) as (folder, name):
                 os.link(name, upload, src_dir_fd=folder, dst_dir_fd=uploads, follow_symlinks=False)
@@ -229,7 +228,7 @@ class Directory:
         for start in range(0, info.size, COPY_BYTES):
             yield self.read(info.key, start, min(start + COPY_BYTES, info.size), info.etag)
 
-    def _described(self, key: str) -> tuple[os.stat_result, Description | None]:
+    def _with_description(self, key: str) -> tuple[os.stat_result, Description | None]:
         found = self._stat(key)
         try:
             with self._opened(_description(key, found)) as file:
@@ -253,14 +252,14 @@ class Directory:
 
     def _delete_empty_folders(self, key: str) -> None:
         folders = key.split("/")[:-1]
-        with contextlib.suppress(OSError):  # not empty, or gone already
+        with contextlib.suppress(OSError):  # not empty, or deleted already
             for depth in range(len(folders), 0, -1):
                 with self._folder("/".join(folders[:depth])) as (parent, name):
                     os.rmdir(name, dir_fd=parent)
 
     @contextlib.contextmanager
-    def _told(self, key: str) -> Iterator[None]:
-        """What the operating system says, in our words."""
+    def _translated_errors(self, key: str) -> Iterator[None]:
+        """Maps OSError to storage errors."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -271,9 +270,9 @@ class Directory:
             raise self._failure(error) from None
 
     def _failure(self, error: OSError) -> StorageError:
-        kind, message = StorageError, "object storage could not do it"
+        kind, message = StorageError, "object storage failed"
         if error.errno in _DENIED:
-            kind, message = StorageDenied, "object storage refused the request"
+            kind, message = StorageDenied, "object storage denied the request"
         elif error.errno in _FULL:
             kind, message = StorageUnavailable, "object storage is full"
         return kind(message, full=f"{self.url}: {message} ({os.strerror(error.errno or 0)})")
@@ -281,11 +280,11 @@ class Directory:
 
 def _refuse_link(place: int, name: str, key: str) -> None:
     if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
-        raise invalid_key(key, f"{name!r} is a symbolic link in the directory, and those are not followed")
+        raise invalid_key(key, f"{name!r} is a symbolic link, and links are not followed")
 
 
 def _missing(key: str) -> ObjectNotFound:
-    return ObjectNotFound(f"there is no object {key!r}", key=key)
+    return ObjectNotFound(f"object {key!r} does not exist", key=key)
 
 
 def _etag(found: os.stat_result) -> str:
@@ -298,5 +297,5 @@ def _description(key: str, found: os.stat_result) -> str:
 
 def _info(key: str, found: os.stat_result, description: Description = UNKNOWN) -> ObjectInfo:
     modified = from_micros(found.st_mtime_ns // 1000)
-    told = (description.content_type, description.metadata, description.headers)
-    return ObjectInfo(key, found.st_size, _etag(found), modified, *told)
+    details = (description.content_type, description.metadata, description.headers)
+    return ObjectInfo(key, found.st_size, _etag(found), modified, *details)

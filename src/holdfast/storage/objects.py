@@ -1,4 +1,4 @@
-"""Operations on objects, from the event loop: each blocks a thread, and the watch is told of it."""
+"""Async object operations: each runs in a thread, and is reported to the `watch` callback."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.storage.backend import Backend, Description, ObjectInfo
 from holdfast.storage.checks import as_bytes, check_size
 from holdfast.storage.chunk_queue import ChunkQueue
 
-CHUNK_BYTES = 1 << 20  # each thread may keep one or two of them in its heap
-CALLS, PUTS = 8, 32  # at once; a put that waits for its source must not keep others from reading
+CHUNK_BYTES = 1 << 20  # each thread may hold one or two of them
+CALLS, PUTS = 8, 32  # threads; a put that waits for its source must not block reads
 
 T = TypeVar("T")
 Data = bytes | AsyncIterable[bytes] | Path
-# Told of every operation when it has ended: how many seconds it took, and what it failed with. On the event loop.
+# Called on the event loop after each operation, with its name, seconds and error.
 Watch = Callable[[str, float, BaseException | None], None]
 
 
 class Download:
-    """The bytes of one version of an object: `async for chunk in download`. Each chunk is read when it is asked for,
-    so that nothing stays open in between; ObjectChanged if the object is replaced meanwhile."""
+    """The bytes of one version of an object: `async for chunk in download`. Chunks are read on demand, and nothing
+    stays open in between; ObjectChanged if the object is replaced meanwhile."""
 
     def __init__(self, storage: Objects, info: ObjectInfo, start: int, end: int) -> None:
         self._storage = storage
@@ -35,7 +35,7 @@ class Download:
 
     @property
     def size(self) -> int:
-        """How many bytes will come."""
+        """Number of bytes."""
         return self.end - self.start
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -46,16 +46,16 @@ class Download:
         return b"".join([chunk async for chunk in self])
 
     async def save(self, path: str | os.PathLike[str]) -> None:
-        """Into a file. It gets this name when it is complete."""
+        """Write to a file, which gets its name when it is complete."""
         await self._storage.save(self, Path(path))
 
     def part(self, start: int, end: int) -> AsyncIterator[bytes]:
-        """Of the whole object, whatever was asked for: what an answer to a `Range` needs."""
+        """A range of the whole object, for responses to `Range` requests."""
         return aiter(Download(self._storage, self.info, start, min(end, self.info.size)))
 
 
 class Objects:
-    """The operations, without a check of keys: what Holdfast keeps for itself goes this way, too."""
+    """The operations without validation of keys, also used for internal objects."""
 
     def __init__(self, backend: Backend, clock: Clock, watch: Watch | None = None) -> None:
         self.backend, self.clock, self.watch = backend, clock, watch
@@ -66,8 +66,8 @@ class Objects:
     async def put(self, key: str, data: Data, description: Description, size: int | None = None) -> ObjectInfo:
         with self._watched("put"):
             etag, stored = await self._put(key, data, description, size)
-        told = (description.content_type, dict(description.metadata), dict(description.headers))
-        return ObjectInfo(key, stored, etag, self.clock.now(), *told)
+        details = (description.content_type, dict(description.metadata), dict(description.headers))
+        return ObjectInfo(key, stored, etag, self.clock.now(), *details)
 
     async def _put(self, key: str, data: Data, description: Description, size: int | None) -> tuple[str, int]:
         if isinstance(data, Path):
@@ -82,25 +82,25 @@ class Objects:
     async def _put_chunks(
         self, key: str, chunks: AsyncIterable[bytes], description: Description, size: int | None
     ) -> tuple[str, int]:
-        feed, stored = ChunkQueue(), 0
-        done = self._start_put(key, feed, description, size or 0)
-        done.add_done_callback(feed.abandoned)
+        queue, stored = ChunkQueue(), 0
+        done = self._start_put(key, queue, description, size or 0)
+        done.add_done_callback(queue.abandoned)
         try:
             async for given in chunks:
                 chunk = as_bytes(given)
-                await feed.give(chunk)
+                await queue.put(chunk)
                 if done.done():
                     break
                 stored += len(chunk)
             else:
                 check_size(key, stored, size)
         except BaseException as error:
-            feed.end(error)
-            done.add_done_callback(_heard)
+            queue.end(error)
+            done.add_done_callback(_consume_error)
             if isinstance(error, Exception):
                 await asyncio.wait([done])
             raise
-        feed.end()
+        queue.end()
         return await done, stored
 
     async def _of_file(self, path: Path) -> AsyncIterator[bytes]:
@@ -175,7 +175,7 @@ class Objects:
             StorageError,
             ObjectNotFound,
             ObjectChanged,
-        ) as failed:  # else it is not the storage's fault
+        ) as failed:  # other errors are not the storage's
             error = failed
             raise
         finally:
@@ -183,7 +183,7 @@ class Objects:
                 self.watch(operation, self.clock.monotonic() - began, error)
 
 
-def _heard(done: asyncio.Future[str]) -> None:
-    """What it failed with is told already."""
+def _consume_error(done: asyncio.Future[str]) -> None:
+    """The error was raised already."""
     if not done.cancelled():
         done.exception()

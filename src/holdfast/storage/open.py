@@ -1,4 +1,4 @@
-"""Which storage a URL names."""
+"""`open_storage`: opens the storage that a URL names."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def open_storage(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Storage:
-    """Nothing is asked of S3 yet. Credentials that are not given are those of the usual variables of AWS, or of the
-    machine's role. `signer` and `base_url`: for signed URLs of storage that has none of its own."""
+    """Does not connect to S3 yet. Missing credentials come from the AWS variables or the instance role. `signer` and
+    `base_url`: for signed URLs of backends without presigned URLs."""
     if request_seconds <= 0 or retries < 0:
         raise InvalidField(
-            "request_seconds is more than 0, and retries is 0 or more",
+            "request_seconds must be more than 0, and retries at least 0",
             field="retries" if retries < 0 else "request_seconds",
         )
     credentials = {
@@ -55,7 +55,7 @@ def open_storage(
     }
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(url, str) or _HALF_A_URL.match(url):
-        raise _invalid("it is not complete" if url else "there is none")
+        raise _invalid("it is incomplete" if url else "it is empty")
     scheme, found, _ = url.partition("://")
     backend: Backend
     if not found or scheme == "file":
@@ -67,7 +67,7 @@ def open_storage(
         config = {name: value for name, value in (credentials | options).items() if value}
         backend = Bucket.in_s3(bucket, prefix, config, request_seconds=request_seconds, retries=retries)
     else:
-        raise _invalid(f"{scheme[:20]}:// is no kind of storage")
+        raise _invalid(f"{scheme[:20]}:// is not supported")
     return Storage(backend, clock=clock, watch=watch, signer=signer, base_url=base_url)
 
 
@@ -88,19 +88,19 @@ def _s3(url: str) -> tuple[str, str, dict[str, str]]:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise _invalid("it cannot be read") from None
+        raise _invalid("it is malformed") from None
     if "@" in parts.netloc:
-        raise _invalid("credentials do not belong into the URL: use the variables of AWS, or the arguments")
+        raise _invalid("it must not contain credentials: use the AWS variables, or the arguments")
     if not _BUCKET.fullmatch(parts.netloc):
         raise _invalid("the name of the bucket is 3 to 63 letters, digits, dots, - and _")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - set(OPTIONS)):
-        raise _invalid(f"there is no option {unknown[0][:40]!r}; there are {', '.join(OPTIONS)}")
+        raise _invalid(f"unknown option {unknown[0][:40]!r}; options are {', '.join(OPTIONS)}")
     if options.get("endpoint") and not _ENDPOINT.fullmatch(options["endpoint"]):
         raise _invalid("an endpoint is http://HOST:PORT or https://HOST:PORT")
     return parts.netloc, check_prefix(unquote(parts.path).strip("/")), options
 
 
 def _invalid(fault: str) -> Invalid:
-    """The URL itself is not shown: it may have a secret in it."""
-    return Invalid(f"the URL of object storage is wrong: {fault}; it is {FORMS}", code="invalid_storage_url")
+    """The error does not contain the URL, which may have a secret in it."""
+    return Invalid(f"invalid storage URL: {fault}; use {FORMS}", code="invalid_storage_url")

@@ -1,11 +1,10 @@
-"""Objects of an attempt that may be lost: staged under a prefix of its own, published under keys of its own.
+"""Staging: objects of an attempt are staged under its own prefix, then published under its own keys.
 
-Every attempt of a job has another epoch, and the epoch is part of each key it writes. A stale attempt that writes,
-publishes or deletes late therefore touches nothing that a newer one has: which of them counts is decided where leases
-are fenced, in the transaction that records the published keys.
+Every attempt of a job has another epoch, which is part of each key it writes. A stale attempt therefore never touches
+objects of a newer one: the transaction that records the published keys, fenced by the lease, decides.
 
-What a dead attempt leaves is found by its age. Before the first copy a manifest says which keys will be published, so
-that a sweep finds those that were never recorded, too.
+Leftovers of a crashed attempt are found by their age. A manifest lists the keys to be published before the first copy,
+so that a sweep also finds published objects that were never recorded.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from holdfast.storage.objects import Data, Download, Objects
 STAGING, UPLOADS = f"{RESERVED}/staging", f"{RESERVED}/uploads"
 DATA, MANIFEST = "data", "manifest"
 COPIES = 4  # at once
-_ATTEMPT = re.compile(rf"{re.escape(STAGING)}/([^/]+/\d+)/.")  # what else is there, Holdfast has not written
+_ATTEMPT = re.compile(rf"{re.escape(STAGING)}/([^/]+/\d+)/.")  # other objects there are not Holdfast's
 
-# Asked before anything is published, and again before the keys are handed out. False, or an error, stops it.
+# Called before publishing, and again before the keys are returned. False, or an error, stops it.
 Fence = Callable[[], Awaitable[object] | object]
 Recorded = Callable[[str], Awaitable[bool]]
 
@@ -39,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StaleStaging:
-    """What an attempt has left. `published`: keys it may have copied objects to."""
+    """Leftovers of an attempt. `published`: keys it may have copied objects to."""
 
     job_id: str
     epoch: int
@@ -50,7 +49,7 @@ class StaleStaging:
 
 
 class Staged:
-    """The objects of one attempt, by names of its own choice."""
+    """The staged objects of one attempt, by name."""
 
     def __init__(self, objects: Objects, job_id: str, epoch: int) -> None:
         self._objects = objects
@@ -80,8 +79,8 @@ class Staged:
         return Download(self._objects, info, 0, info.size)
 
     async def publish(self, to: str, *, fence: Fence) -> dict[str, str]:
-        """Copy what is staged to `to/JOB-EPOCH/NAME`; the final keys by name. Record them in the transaction that is
-        fenced by the lease: only what is recorded there counts."""
+        """Copy the staged objects to `to/JOB-EPOCH/NAME`; returns the final keys by name. Record them in the
+        transaction that is fenced by the lease: only recorded keys count."""
         keys = {name: check_key(f"{to}/{self.job_id}-{self.epoch}/{name}") for name in self.names}
         await self._check(fence)
         self.published += [key for key in keys.values() if key not in self.published]
@@ -98,7 +97,7 @@ class Staged:
         return keys
 
     def confirm(self) -> None:
-        """The transaction that records the published keys is committed: no sweep has to ask about them."""
+        """The transaction that records the published keys is committed: sweeps need not check them."""
         self._is_confirmed = True
 
     async def _copy(self, keys: Mapping[str, str]) -> None:
@@ -118,14 +117,14 @@ class Staged:
     async def _check(self, fence: Fence) -> None:
         answer = fence()
         if (await answer if isawaitable(answer) else answer) is False:
-            raise LeaseLost(f"job {self.job_id} is not with attempt {self.epoch} any more: nothing is published")
+            raise LeaseLost(f"attempt {self.epoch} has lost job {self.job_id}: nothing is published")
 
     def _key(self, name: str) -> str:
         check_key(name, "name")
         return f"{self.prefix}/{DATA}/{name}"
 
     async def clean(self) -> None:
-        """What is staged is not needed any more. The manifest is, while it is not certain what was recorded."""
+        """Delete the staged objects. The manifest is kept until `confirm`."""
         keys = [self._key(name) for name in self.names]
         if self._is_confirmed:
             keys.append(f"{self.prefix}/{MANIFEST}")
@@ -136,7 +135,12 @@ class Staged:
             if keys:
                 await self._objects.delete(keys)
         except Exception as error:
-            log.warning("objects of job %s, attempt %s, stay until they are swept: %s", self.job_id, self.epoch, error)
+            log.warning(
+                "staged objects of job %s, attempt %s, could not be deleted and remain until the next sweep: %s",
+                self.job_id,
+                self.epoch,
+                error,
+            )
 
 
 class Staging:
@@ -145,8 +149,8 @@ class Staging:
 
     @asynccontextmanager
     async def attempt(self, job_id: str, epoch: int) -> AsyncIterator[Staged]:
-        """Around the work of one attempt. At the end what is staged is deleted. What was published stays; a sweep asks
-        later whether it is recorded, unless `confirm` has said so: the job may complete after this, or never."""
+        """Around the work of one attempt. Staged objects are deleted at the end. Published ones stay; unless `confirm`
+        was called, a sweep checks later whether they are recorded, because the job may still fail."""
         if "/" in check_key(job_id, "job id") or not isinstance(epoch, int) or epoch < 0:
             raise Invalid(f"job id {job_id!r} and epoch {epoch!r} do not name an attempt", code="invalid_attempt")
         staged = Staged(self._objects, job_id, epoch)
@@ -156,7 +160,7 @@ class Staging:
             await asyncio.shield(staged.clean())
 
     async def stale(self, older_than: float) -> list[StaleStaging]:
-        """Of attempts that have staged nothing for so many seconds: longer than any attempt lives."""
+        """Attempts without new objects for so many seconds, which must be longer than any attempt runs."""
         before = self._objects.clock.now() - timedelta(seconds=older_than)
         found: dict[str, list[ObjectInfo]] = {}
         async for info in self._objects.list(STAGING):
@@ -166,15 +170,15 @@ class Staging:
         return [await self._described(attempt, infos) for attempt, infos in old.items()]
 
     async def sweep(self, older_than: float, *, recorded: Recorded) -> int:
-        """Delete what dead attempts have left; how many attempts. `recorded` says of a published key whether the
-        database has it: it stays then."""
+        """Delete the leftovers of crashed attempts; returns the number of attempts. `recorded` tells whether the
+        database has a published key, which is then kept."""
         stale = await self.stale(older_than)
         for attempt in stale:
             lost = [key for key in attempt.published if not await recorded(key)]
             manifest = [key for key in attempt.keys if key.endswith(f"/{MANIFEST}")]
             await self._delete(lost)
             await self._delete([key for key in attempt.keys if key not in manifest])
-            await self._delete(manifest)  # as the last: while it is there, the sweep can be done again
+            await self._delete(manifest)  # last: while it exists, the sweep can be repeated
         before = self._objects.clock.now() - timedelta(seconds=older_than)
         await self._delete([info.key async for info in self._objects.list(UPLOADS) if info.modified < before])
         return len(stale)

@@ -1,4 +1,4 @@
-"""`Storage`: put, get, list, copy, delete and sign objects, whatever keeps them."""
+"""`Storage`: put, get, list, copy, delete and sign objects, on any backend."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.storage.objects import Data, Download, Objects, Watch
 from holdfast.storage.signing import Signer, check_terms
 from holdfast.storage.staging import Staging
 
-DELETED_AT_ONCE = 1000  # more than that S3 does not take
+DELETED_AT_ONCE = 1000  # the limit of S3
 
 
 class Storage:
-    """Made by `open_storage`. Every operation may raise StorageUnavailable; it was tried more than once then."""
+    """Created by `open_storage`. Every operation may raise StorageUnavailable, after retries."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class Storage:
 
     @property
     def url(self) -> str:
-        """What it was opened with, without options and secrets."""
+        """Its URL, without options and secrets."""
         return self._objects.backend.url
 
     @property
     def bucket(self) -> str:
-        """Its name in metrics: the bucket, or `directory` or `memory`."""
+        """The name in metrics: the bucket, or `directory` or `memory`."""
         return self._objects.backend.name
 
     @property
@@ -64,24 +64,24 @@ class Storage:
         headers: Mapping[str, str] | None = None,
         size: int | None = None,
     ) -> ObjectInfo:
-        """Store it under this key: all of it, or nothing. An object that is there is replaced. `data`: bytes, a file
-        (a `Path`) or an async iterator of bytes.
+        """Store an object, all of it or nothing. An existing object is replaced. `data`: bytes, a file (a `Path`) or an
+        async iterator of bytes.
 
-        `headers`: to serve it with, such as `{"cache-control": "public, max-age=31536000"}`. `size`: if it is known.
-        Fewer or more bytes than that are refused; beyond 48 GiB, S3 has to know it.
+        `headers`: response headers, such as `{"cache-control": "public, max-age=31536000"}`. `size`: if known; another
+        number of bytes is rejected. S3 needs it above 48 GiB.
         """
         return await self._objects.put(check_key(key), data, described(content_type, metadata, headers), size)
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> Download:
-        """From byte `start` up to, without, byte `end`; both are cut to what there is."""
+        """Bytes from `start` to `end`, exclusive; both are clamped to the size."""
         if start < 0 or (end is not None and end < start):
-            raise Invalid(f"bytes {start} to {end} are no range of an object", code="invalid_range")
+            raise Invalid(f"bytes {start} to {end} are not a valid range", code="invalid_range")
         info = await self._objects.head(check_key(key))
         end = info.size if end is None else min(end, info.size)
         return Download(self._objects, info, min(start, end), end)
 
     async def read(self, key: str) -> bytes:
-        """All of a small object."""
+        """The whole content of a small object."""
         return await (await self.get(key)).read()
 
     async def head(self, key: str) -> ObjectInfo:
@@ -95,22 +95,22 @@ class Storage:
         return True
 
     async def check(self) -> None:
-        """Raises what is wrong with the storage itself: no answer, the credentials are refused, there is no such
-        bucket. To `head` and `get` a bucket that is missing looks like an object that is."""
+        """Raise if the storage is unreachable, denies access, or has no such bucket. For `head` and `get`, a missing
+        bucket looks like a missing object."""
         async for _ in self._objects.list(""):
             return
 
     async def copy(self, source: str, target: str) -> None:
-        """With its content type, metadata and headers. An object that is there is replaced."""
+        """With content type, metadata and headers. An existing object is replaced."""
         await self._objects.copy(check_key(source), check_key(target))
 
     async def delete(self, *keys: str) -> None:
-        """Those that do not exist are no error."""
+        """Missing objects are ignored."""
         if keys:
             await self._objects.delete([check_key(key) for key in keys])
 
     async def delete_folder(self, folder: str) -> int:
-        """All objects below it, as `list` finds them; how many. What is put there meanwhile may stay."""
+        """Delete all objects below a folder; returns their number. Objects that are put meanwhile may remain."""
         count, some = 0, []
         async for info in self._objects.list(check_key(folder.removesuffix("/"), "folder")):
             some.append(info.key)
@@ -121,31 +121,31 @@ class Storage:
         return count + len(some)
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """What is below this folder, in no certain order: `videos` has `videos/1.mp4`, not `videos-old/1.mp4`."""
+        """The objects below a folder, in no particular order: `videos` has `videos/1.mp4`, not `videos-old/1.mp4`."""
         async for info in self._objects.list(check_prefix(prefix)):
             if not is_reserved(info.key):
                 yield info
 
     async def signed_url(self, method: str, key: str, seconds: int = 3600) -> str:
-        """A URL that lets anyone who has it do this, and nothing else, for so long. S3 answers it by itself; of other
-        storage it leads to `base_url`, where `SignedFiles` is mounted."""
+        """A URL that allows this one operation until it expires. S3 serves it itself; for other backends it points to
+        `base_url`, where `SignedFiles` is mounted."""
         check_terms(method, seconds)
         if url := await self._objects.sign(method, check_key(key), seconds):
             return url
         if self._signer is None or not self._base_url:
             raise Invalid(
-                f"{self.bucket} storage signs no URLs by itself: open it with signer= and base_url=", code="no_signer"
+                f"{self.bucket} storage has no presigned URLs: open it with signer= and base_url=", code="no_signer"
             )
         return f"{self._base_url}/{quote(key)}?token={self._signer.sign(method, key, seconds)}"
 
     def verify(self, token: str, method: str, key: str) -> None:
-        """Forbidden, unless `signed_url` of this storage made the token for this method and this key, and it holds."""
+        """Forbidden, unless the token is from `signed_url` for this method and key, and has not expired."""
         if self._signer is None:
-            raise Forbidden("there are no signed URLs here", code="invalid_signature")
+            raise Forbidden("this storage has no signed URLs", code="invalid_signature")
         self._signer.verify(token, method, key)
 
     async def close(self) -> None:
-        """What still runs ends by itself."""
+        """Running operations end by themselves."""
         await self._objects.close()
 
     async def __aenter__(self) -> Self:

@@ -1,1 +1,1 @@
-"""Webhooks and alerts: what the event log says, told to others at least once."""
+"""Webhooks and alerts: delivers events from the event log over HTTP, at least once."""

@@ -1,4 +1,4 @@
-"""Alerts as their receivers want them: Slack, Discord, or whoever takes JSON."""
+"""Alert settings, and the alert body for Slack, Discord or a JSON receiver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DISCORD_MAX = 2000
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where alerts go, which ones, how often. Nowhere, unless a URL says where."""
+    """Destination, kinds and cooldown of alerts. Without a URL none are sent."""
 
     url: str = ""
     kinds: frozenset[str] = frozenset()
@@ -31,22 +31,21 @@ def kinds_of(listed: str) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def shaped(body: str, target: Target) -> bytes:
-    """The alert in the form that its receiver takes."""
-    said = msgspec.json.decode(body)
-    return msgspec.json.encode(_form(said, target))
+def formatted(body: str, target: Target) -> bytes:
+    """The alert in the format of its receiver."""
+    return msgspec.json.encode(_for_receiver(msgspec.json.decode(body), target))
 
 
-def _form(said: dict[str, Any], target: Target) -> dict[str, Any]:
+def _for_receiver(alert: dict[str, Any], target: Target) -> dict[str, Any]:
     path = target.path.partition("?")[0]
     if target.host == "hooks.slack.com" or path.endswith("/slack"):
-        return {"text": _for_slack(said["message"])}
+        return {"text": _for_slack(alert["message"])}
     if target.host in ("discord.com", "discordapp.com") and path.startswith("/api/webhooks/"):
-        # A job type may be called @everyone.
-        return {"content": said["message"][:DISCORD_MAX], "allowed_mentions": {"parse": []}}
-    return said
+        # A job type may be named @everyone.
+        return {"content": alert["message"][:DISCORD_MAX], "allowed_mentions": {"parse": []}}
+    return alert
 
 
 def _for_slack(text: str) -> str:
-    """The three characters that mean something there."""
+    """Escape the three characters that Slack interprets."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

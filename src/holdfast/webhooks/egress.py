@@ -1,4 +1,4 @@
-"""Where a webhook may go: over https, to its two usual ports, to a public address (SEC-30)."""
+"""Egress rules for webhooks: https, ports 443 and 8443, public addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PORTS = {443, 8443}
 
 
 class Egress(EgressRules):
-    """`private` takes http, any port and any address: for tests, and for networks that are protected otherwise."""
+    """`private` allows http, any port and any address: for tests, and for networks that are protected otherwise."""
 
     url_max = 2048
 
@@ -21,4 +21,4 @@ class Egress(EgressRules):
         try:
             return super().check(url, listed=listed)
         except AddressRefused as refused:
-            raise Invalid(f"this URL cannot be a webhook's: {refused.reason}", code="invalid_webhook_url") from None
+            raise Invalid(f"invalid webhook URL: {refused.reason}", code="invalid_webhook_url") from None

@@ -1,4 +1,4 @@
-"""One message, sent once: to an address that was checked, with the name it was checked for, within limits (SEC-31)."""
+"""Sends one webhook request to a checked address, with limits on time and response size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.webhooks.egress import Egress
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0
-EXCERPT_SECONDS = 2.0  # the status has been told: what follows is for people, and not worth a long wait
-ANSWER_BYTES_MAX = 65_536
+EXCERPT_SECONDS = 2.0  # for the body after the status: it is only for display
+RESPONSE_BYTES_MAX = 65_536
 EXCERPT_MAX = 500
 
 
 class DeliveryResponse(NamedTuple):
-    """What came back; or, with a `status` of None, why nothing did."""
+    """The response; with a `status` of None, the error."""
 
     status: int | None
     error: str | None = None
@@ -28,7 +28,7 @@ class DeliveryResponse(NamedTuple):
 
 
 class WebhookSender:
-    """No cookies, no redirects, no headers but those given. Each message has a connection of its own."""
+    """No cookies, no redirects, only the given headers, and a new connection for each request."""
 
     def __init__(self, egress: Egress, *, tls: ssl.SSLContext | None = None) -> None:
         self.egress = egress
@@ -40,8 +40,10 @@ class WebhookSender:
     async def send(self, target: Target, headers: Mapping[str, str], body: bytes, seconds: float) -> DeliveryResponse:
         typed = {"content-type": "application/json", **headers}
         try:
-            async with self._client.stream("POST", target, headers=typed, body=body, limits=_limits(seconds)) as came:
-                return DeliveryResponse(came.status, None, await _excerpt(came), _retry_after(came))
+            async with self._client.stream(
+                "POST", target, headers=typed, body=body, limits=_limits(seconds)
+            ) as response:
+                return DeliveryResponse(response.status, None, await _excerpt(response), _retry_after(response))
         except OutboundError as error:
             return DeliveryResponse(None, error.reason)
 
@@ -51,14 +53,14 @@ def _limits(seconds: float) -> Limits:
         connect_seconds=CONNECT_SECONDS,
         read_seconds=seconds,
         total_seconds=seconds,
-        body_bytes=ANSWER_BYTES_MAX,
+        body_bytes=RESPONSE_BYTES_MAX,
         redirects=0,
         idle_seconds=0,
     )
 
 
 async def _excerpt(response: StreamedResponse) -> str | None:
-    """The beginning of the body as it was sent: never decompressed, and not waited for."""
+    """The beginning of the raw body, never decompressed, with a short time limit."""
     read = bytearray()
     try:
         async with asyncio.timeout(EXCERPT_SECONDS):

@@ -1,4 +1,4 @@
-"""Signatures as Standard Webhooks has them: the receiver knows who sent it, that it is whole, and that it is fresh."""
+"""Signs webhook requests as Standard Webhooks defines it, so that receivers can verify sender, body and time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.model.webhook import SECRET_PREFIX
 
 
 def headers(message_id: str, now: datetime, body: bytes, secrets: Iterable[str]) -> dict[str, str]:
-    """The id is the message's, the same at each try; the time is the try's."""
+    """The id is the same at each attempt; the timestamp is that of the attempt."""
     seconds = str(int(now.timestamp()))
-    said = {"webhook-id": message_id, "webhook-timestamp": seconds}
+    fields = {"webhook-id": message_id, "webhook-timestamp": seconds}
     signed = f"{message_id}.{seconds}.".encode() + body
     signatures = [_signature(secret, signed) for secret in secrets]
-    return said | ({"webhook-signature": " ".join(signatures)} if signatures else {})
+    return fields | ({"webhook-signature": " ".join(signatures)} if signatures else {})
 
 
 def _signature(secret: str, signed: bytes) -> str:

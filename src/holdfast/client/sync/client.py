@@ -1,4 +1,4 @@
-"""`Client`: hand in jobs over HTTP, ask after them, watch them, cancel them."""
+"""`Client`: creates, reads, watches, lists and cancels jobs over HTTP."""
 
 # Made by `python -m tests.client.generate` from client.py, and to be changed there.
 
@@ -22,7 +22,7 @@ PAGE = 100
 
 
 class SyncClient(SyncWorkerApi):
-    """Every job carries an idempotency key, its caller's or one made here: a request may be repeated and makes one job.
+    """Every job has an idempotency key, given or generated, so that a repeated request creates one job.
 
     with SyncClient("https://jobs.example.com", key) as client:
         job = client.create("SEND_EMAIL", {"to": "a@example.com"})
@@ -61,7 +61,7 @@ class SyncClient(SyncWorkerApi):
         return self.job((self._post("/jobs", intent, wire.JobAccepted, headers=headers)).job_id)
 
     def create_many(self, jobs: Iterable[Mapping[str, Any]]) -> Sequence[SyncRemoteJob]:
-        """All or none. Each is a mapping with the names of `create`: `{"job_type": ..., "payload": ..., ...}`."""
+        """All or none. Each is a mapping with the arguments of `create`: `{"job_type": ..., "payload": ..., ...}`."""
         body = wire.JobIntents([self._intent(job) for job in jobs])
         headers = self._trace_headers()
         accepted = self._post("/jobs/batch", body, wire.JobsAccepted, headers=headers)
@@ -72,34 +72,34 @@ class SyncClient(SyncWorkerApi):
         try:
             return wire.JobIntent(**{**job, "idempotency_key": key, "payload": _checked(job.get("payload", {}))})
         except TypeError as error:
-            raise Invalid(f"a job takes what `create` takes: {error}", code="invalid_body") from None
+            raise Invalid(f"invalid job: {error}; it takes the arguments of `create`", code="invalid_body") from None
 
     def job(self, job_id: str) -> SyncRemoteJob:
-        """A handle on a job that is known by its id."""
+        """A handle for the job with this id."""
         return SyncRemoteJob(self, job_id)
 
     def get(self, job_id: str, *, wait_seconds: int = 0) -> wire.JobView:
-        """As it is now; or, with `wait_seconds`, as soon as it has ended, and no later than that."""
+        """The job now; with `wait_seconds`, when it has ended or after that time."""
         headers = {"prefer": f"wait={wait_seconds}"} if wait_seconds else {}
         return self._get(f"/jobs/{_in_path(job_id)}", wire.JobView, wait=wait_seconds, headers=headers)
 
     def cancel(self, job_id: str) -> str:
-        """The job's status: CANCELED, or RUNNING while its worker is told to stop."""
+        """The job's status: CANCELED, or RUNNING while its worker is asked to stop."""
         return (self._post(f"/jobs/{_in_path(job_id)}/cancel", None, wire.JobAccepted)).status
 
     def events(self, job_id: str | None = None, **filters: str) -> Generator[wire.JobEvent]:
-        """Of one job from its first event to its last; of all jobs, or of a `job_type` or `queue`, from now on."""
+        """All events of one job; or new events of all jobs, or of a `job_type` or `queue`."""
         path = "/events" if job_id is None else f"/jobs/{_in_path(job_id)}/events"
-        with closing(self._watch(path, **filters)) as said:
-            for each in said:
+        with closing(self._watch(path, **filters)) as stream:
+            for each in stream:
                 event = msgspec.json.decode(each.data, type=wire.JobEvent)
                 yield event
                 if job_id is not None and event.status in FINAL:
                     return
 
     def list(self, *, limit: int | None = None, **filters: str) -> Generator[wire.JobView]:
-        """The newest first, page after page. `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`
-        say which, `limit` how many."""
+        """Newest first. Filters: `status`, `state`, `job_type`, `queue`, `tag`, `subject` and `parent_id`; `limit` is
+        the maximum number."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = PAGE if limit is None else min(PAGE, limit)
@@ -112,12 +112,12 @@ class SyncClient(SyncWorkerApi):
 
 
 def _checked(payload: dict[str, Any]) -> Any:
-    """As JSON; what JSON does not have is refused here, before it is lost on the way."""
+    """As JSON; values that JSON cannot represent are rejected here."""
     return msgspec.Raw(encode_object(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX).encode())
 
 
 def _in_path(job_id: str) -> str:
-    """An id that is none must not become another path."""
+    """Validate an id, so that it cannot change the path."""
     if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
-        raise NotFound(f"{job_id!r:.80} is not the id of a job", code="job_not_found")
+        raise NotFound(f"{job_id!r:.80} is not a job id", code="job_not_found")
     return job_id

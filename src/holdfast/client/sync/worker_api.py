@@ -1,4 +1,4 @@
-"""The worker API: what a worker asks and says, for workers that are written by hand."""
+"""Client of the worker API, for custom workers: claim, heartbeat, progress and reports."""
 
 # Made by `python -m tests.client.generate` from worker_api.py, and to be changed there.
 
@@ -7,15 +7,15 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import wire
-from holdfast.client.sync.connection import NOTHING, SyncHttpConnection
+from holdfast.client.sync.connection import NO_CONTENT, SyncHttpConnection
 from holdfast.model.reports import Complete, Fail, HeldLease, Progress, Rejection, Release, Withdrawal
 
 
 class SyncWorkerApi(SyncHttpConnection):
-    """With a worker's key. Every word carries the token of its lease, so that any of them may be repeated."""
+    """Needs a worker key. Every report carries the lease token, so it is safe to repeat."""
 
     def register(self, admin_secret: str, **about: Any) -> wire.WorkerRegistered:
-        """A new worker and its key, which is never shown again. Asked twice, it would be two workers."""
+        """Register a worker; its key cannot be shown again. Not retried: that would create two workers."""
         body, headers = wire.WorkerRegistration(**about), {"x-admin-secret": admin_secret}
         return self._post("/api/worker/register", body, wire.WorkerRegistered, safe=False, headers=headers)
 
@@ -29,10 +29,10 @@ class SyncWorkerApi(SyncHttpConnection):
         request_id: str | None = None,
         instance_id: str | None = None,
     ) -> list[wire.ClaimedJob]:
-        """Up to `limit` jobs, as soon as there are any. The same `request_id` brings the same jobs."""
+        """Claim up to `limit` jobs, with a long poll. Repeating a `request_id` returns the same jobs."""
         body = wire.ClaimBody(queues, job_types, limit, wait_seconds, request_id or self._ids.token(), instance_id)
-        answer = self._ask("POST", "/api/worker/claim", body, timeout=self._timeout + wait_seconds)
-        return [] if answer.status_code == NOTHING else self._read(answer, wire.ClaimResponse).jobs
+        answer = self._request("POST", "/api/worker/claim", body, timeout=self._timeout + wait_seconds)
+        return [] if answer.status_code == NO_CONTENT else self._read(answer, wire.ClaimResponse).jobs
 
     def heartbeat(
         self,
@@ -73,10 +73,10 @@ class SyncWorkerApi(SyncHttpConnection):
         return self._post("/api/worker/reject", body, wire.SettledResponse)
 
     def withdraw(self, job_id: str, lease_token: str, target_id: str, **about: Any) -> wire.WithdrawnResponse:
-        """End the waiting work of another job, for the one that is held. `reason`, `message`."""
+        """Withdraw another job on behalf of the held one. `reason`, `message`."""
         body = Withdrawal(id=job_id, token=lease_token, target=target_id, **about)
         return self._post("/api/worker/withdraw", body, wire.WithdrawnResponse)
 
     def report(self, body: wire.ReportsBody) -> wire.ReportsResponse:
-        """Many words at once; the answers stand in the order of the words."""
+        """Report several outcomes in one request; results are in the same order."""
         return self._post("/api/worker/report", body, wire.ReportsResponse)

@@ -21,7 +21,7 @@ async def subscribe(server: ServerState, request: HttpRequest) -> Reply:
     wanted = WebhookFilter(**_given(body, _WANTED))
     new = NewWebhook(url=body.url, name=body.name, tenant=body.tenant, wanted=wanted)
     made = await server.engine.webhooks.subscribe(new, by=request.caller.name)
-    server.deliverer.look()
+    server.deliverer.wake()
     return Reply(201, _signed(server, made), ((b"location", f"/api/admin/webhooks/{made.webhook.id}".encode()),))
 
 
@@ -43,7 +43,7 @@ async def change(server: ServerState, request: HttpRequest) -> Reply:
     if body.drop_old_secrets:
         to["drop_old_secrets"] = True
     hook = await server.engine.webhooks.change(request.path["webhook_id"], by=request.caller.name, **to)
-    server.deliverer.look()
+    server.deliverer.wake()
     return Reply(200, _view(server, hook))
 
 
@@ -73,7 +73,7 @@ async def deliveries(server: ServerState, request: HttpRequest) -> Reply:
 
 async def replay(server: ServerState, request: HttpRequest) -> Reply:
     again = await server.engine.webhooks.replay_delivery(request.path["delivery_id"], by=request.caller.name)
-    server.deliverer.look()
+    server.deliverer.wake()
     return Reply(202, _delivery(again))
 
 

@@ -123,7 +123,7 @@ async def test_gone_means_never_again(
     await create(engine)
     await deliver(courier)
     assert not (await engine.webhooks.get(webhook)).enabled
-    assert f"webhook {webhook} is switched off" in caplog.text
+    assert f"webhook {webhook} is disabled" in caplog.text
     await create(engine)
     assert await deliver(courier) == 0
     assert len(receiver.got) == 1
@@ -182,9 +182,9 @@ async def test_no_more_are_on_their_way_than_there_is_room_for(
         await create(engine)
     await courier.fan_out()
     for _ in range(3):
-        await courier.set_out()
+        await courier.start_deliveries()
     await receiver.has(6)
-    assert await courier.set_out() == 0
+    assert await courier.start_deliveries() == 0
     running = asyncio.create_task(courier.run())
     await asyncio.sleep(0)
     running.cancel()
@@ -199,7 +199,7 @@ async def test_what_is_not_allowed_is_checked_at_each_try(engine: Engine, receiv
     strict = WebhookDeliverer(engine, engine.ctx.clock, engine.ctx.ids, WebhookSender(Egress()))
     await deliver(strict)
     [delivery] = await sent_to(engine, webhook)
-    assert delivery.log[0].error == "this URL cannot be a webhook's: it must begin with https://"
+    assert delivery.log[0].error == "invalid webhook URL: it must begin with https://"
     assert receiver.got == []
 
 
@@ -264,7 +264,7 @@ async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
     await subscribe(engine, receiver.url)
     await create(engine)
     assert await deliver(courier) == 1
-    assert "cannot keep the outcome of delivery" in caplog.text
+    assert "cannot store the outcome of delivery" in caplog.text
     assert not courier._busy, "its place is free again"
 
 

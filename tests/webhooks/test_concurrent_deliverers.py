@@ -34,7 +34,7 @@ async def test_it_runs_by_itself_and_wakes_up_for_a_new_webhook(store_url: str, 
     running = asyncio.create_task(courier.run())
     await asyncio.sleep(0.05)
     await subscribe(engine, receiver.url)
-    courier.look()
+    courier.wake()
     for _ in range(10):
         await create(engine)
     await receiver.has(10)
