@@ -51,4 +51,4 @@ def test_plain_text_to_another_machine_is_warned_of(caplog: pytest.LogCaptureFix
             SyncClient(quiet).close()
         assert logged(caplog) == []
         SyncClient("http://example.com").close()
-    assert "plain text" in caplog.text
+    assert "unencrypted" in caplog.text

@@ -129,7 +129,7 @@ async def test_what_json_does_not_have_is_refused_before_it_is_sent(client: Clie
     with pytest.raises(Invalid, match="which JSON does not have") as refused:
         await client.create("mail", {"rate": math.nan})
     assert refused.value.code == "payload_not_json"
-    with pytest.raises(NotFound, match="id of a job"):
+    with pytest.raises(NotFound, match="not a job id"):
         await client.get("../api/health")
 
 
@@ -142,6 +142,6 @@ async def test_somebody_else_at_the_address_is_noticed() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
         async with Client(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}") as client:
-            with pytest.raises(StoreError, match="is the address right") as strange:
+            with pytest.raises(StoreError, match="check the URL") as strange:
                 await client.get("1")
         assert strange.value.code == "unexpected_answer"

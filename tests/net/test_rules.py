@@ -40,7 +40,7 @@ def test_ports_are_those_of_the_web_unless_others_are_given() -> None:
         EgressRules().check(url)
     assert EgressRules(ports=[9000]).check(url).port == 9000
     assert EgressRules(ports=None).check(url).port == 9000
-    with pytest.raises(AddressRefused, match="no port 0"):
+    with pytest.raises(AddressRefused, match="port 0 is invalid"):
         EgressRules(ports=None).check("http://example.com:0/")
 
 

@@ -12,7 +12,7 @@ from holdfast.engine import Engine
 from holdfast.engine.webhooks.deliveries import LEASE_SECONDS
 from holdfast.engine.webhooks.webhooks import NewWebhook
 from holdfast.errors import StoreUnavailable
-from holdfast.webhooks import deliverer as couriers_module
+from holdfast.webhooks import deliverer as deliverer_module
 from holdfast.webhooks.deliverer import AT_ONCE_EACH, TRIES_MAX, WebhookDeliverer
 from holdfast.webhooks.egress import Egress
 from holdfast.webhooks.sender import WebhookSender
@@ -140,7 +140,8 @@ async def test_a_crash_between_sending_and_noting_sends_it_again_under_the_same_
     async def crash(*args: object) -> None:
         raise StoreUnavailable("the process is gone")
 
-    crashing._engine = type("Crashing", (), {"settle_delivery": crash})()  # type: ignore[assignment]
+    webhooks = type("Crashing", (), {"settle_delivery": crash})()
+    crashing._engine = type("Crashing", (), {"webhooks": webhooks})()  # type: ignore[assignment]
     await next_one.fan_out()
     [webhook] = await engine.webhooks.all()
     [errand] = await engine.webhooks.claim_deliveries({webhook.id: 1})
@@ -174,7 +175,7 @@ async def test_one_receiver_that_hangs_does_not_hold_up_the_others(
 async def test_no_more_are_on_their_way_than_there_is_room_for(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(couriers_module, "AT_ONCE", 6)
+    monkeypatch.setattr(deliverer_module, "AT_ONCE", 6)
     receiver.otherwise = hang
     for _ in range(3):
         await subscribe(engine, receiver.url)
@@ -223,7 +224,7 @@ async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(couriers_module, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(deliverer_module, "IDLE_SECONDS", 0.01)
     away, failed = True, 0
     fan_out = engine.webhooks.fan_out
 
@@ -271,7 +272,7 @@ async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
 async def test_old_deliveries_are_pruned_now_and_then(
     engine: Engine, courier: WebhookDeliverer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(couriers_module, "PRUNE_SECONDS", 0)
+    monkeypatch.setattr(deliverer_module, "PRUNE_SECONDS", 0)
     pruned = asyncio.Event()
 
     async def prune() -> int:

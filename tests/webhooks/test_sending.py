@@ -69,7 +69,7 @@ async def test_a_receiver_that_hangs_is_left(sender: WebhookSender, receiver: Re
         await asyncio.Event().wait()
 
     receiver.otherwise = hang
-    assert await send(sender, receiver.url, seconds=0.2) == DeliveryResponse(None, "no answer within 0.2 s")
+    assert await send(sender, receiver.url, seconds=0.2) == DeliveryResponse(None, "no response within 0.2 s")
 
 
 async def test_a_receiver_that_drips_its_head_is_left(sender: WebhookSender, receiver: Receiver) -> None:
