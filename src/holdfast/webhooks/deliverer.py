@@ -195,7 +195,9 @@ class WebhookDeliverer:
         pause = delay(delivery.tries, FIRST_SECONDS, CAP_SECONDS, chance, factor=FACTOR, jitter=JITTER)
         return DeliveryOutcome(attempt, "pending", max(pause, min(answer.retry_after or 0, CAP_SECONDS)))
 
-    def _log_outcome(self, errand: DueDelivery, outcome: DeliveryOutcome, recovered: bool, disabled: str | None) -> None:
+    def _log_outcome(
+        self, errand: DueDelivery, outcome: DeliveryOutcome, recovered: bool, disabled: str | None
+    ) -> None:
         """Without the URL, which may contain a secret of the receiver."""
         if recovered:
             log.info("webhook %s succeeds again", errand.delivery.webhook_id)
