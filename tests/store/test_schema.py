@@ -149,3 +149,21 @@ async def test_sqlite_tables_are_strict(sqlite: sqlite3.Connection) -> None:
         "SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     )
     assert {name for name, strict in rows if not strict} == {"holdfast_migrations"}
+
+
+async def test_every_name_in_the_schema_begins_with_the_prefix(
+    postgres: asyncpg.Connection, sqlite: sqlite3.Connection
+) -> None:
+    """The tables stand beside those of the application."""
+    rows = await postgres.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+        " UNION SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace"
+        " UNION SELECT typname FROM pg_type WHERE typnamespace = 'public'::regnamespace AND typelem = 0"
+        " UNION SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace"
+        " UNION SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+    )
+    names = {name for (name,) in rows} | {
+        name for (name,) in sqlite.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")
+    }
+    assert len(names) > 100
+    assert {name for name in names if not name.startswith("holdfast_")} == set()
