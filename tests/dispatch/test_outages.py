@@ -152,7 +152,7 @@ async def test_worker_processes_outlive_their_broker(place: Place, fresh_postgre
             await all_ended(creator.engine)
             await eventually(lambda: "hints go through the database" in command.log)
             await asyncio.to_thread(place.server.restart, empty=True)
-            await eventually(lambda: "hints go through it again" in command.log, SLACK * BACK_SECONDS)
+            await eventually(lambda: "the broker is reachable again" in command.log, SLACK * BACK_SECONDS)
             await errands.give(creator.engine, QUEUES[0], 0)
             await all_ended(creator.engine)
             found = await Books(tmp_path, creator.engine).all_truthful(list(errands.given))
