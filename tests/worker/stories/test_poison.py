@@ -102,4 +102,4 @@ async def all_done(on: Stage, around: list[JobHandle[Any]]) -> None:
 
 
 def deaths(command: Command) -> int:
-    return command.log.count("a worker process ended with")
+    return command.log.count("worker process exited with")

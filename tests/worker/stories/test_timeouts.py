@@ -45,7 +45,7 @@ async def test_a_timed_out_thread_fails_at_its_deadline_and_keeps_its_slot_until
     assert not all(on.diary.notes("started", job.id) for job in both), "one of two slots is still occupied"
     (tmp_path / "gate").touch()
     assert {(await on.final(job)).state for job in both} == {State.SUCCEEDED}
-    assert "a worker process ended" not in command.log, "a slot that comes back is no reason for a new process"
+    assert "worker process exited" not in command.log, "a slot that comes back is no reason for a new process"
 
 
 async def test_a_grace_that_an_operator_sets_lets_a_handler_clean_up_and_changes_nothing_else(
