@@ -19,7 +19,7 @@ PARTS = (
     "read the events",
     "look for jobs for waiting claims",
     "send webhooks",
-    "note what workers do",
+    "record worker events",
     "do maintenance",
 )
 

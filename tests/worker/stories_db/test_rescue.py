@@ -85,7 +85,7 @@ async def test_a_worker_that_no_longer_claims_is_replaced_although_its_heartbeat
     [deaf] = command.workers
     job = await jobs.on_the_loop.enqueue()
     await eventually(lambda: deaf not in command.workers)
-    assert f"killing worker process {deaf}: it has not looked for work for" in command.log
+    assert f"killing unresponsive worker process {deaf}: it has not claimed for" in command.log
     assert (await on.final(job)).state is State.SUCCEEDED
     [started] = on.diary.notes("started", job.id)
     assert started["pid"] in command.workers, "by the one that took its place"
