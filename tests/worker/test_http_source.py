@@ -242,7 +242,7 @@ async def test_a_worker_that_stops_while_it_waits_keeps_nothing(served: Served, 
 
     for _ in range(5):
         async with source_at(served) as source, working(source, app) as worker:
-            await until(lambda source=source: bool(source._unheard))
+            await until(lambda source=source: bool(source._pending))
             job = await quick.enqueue()
             worker.stop()
         stored = await job.get()
@@ -258,7 +258,7 @@ async def test_an_idle_worker_is_given_a_job_the_moment_it_comes(served: Served,
         return "done"
 
     async with source_at(served) as source, working(source, app):
-        await until(lambda: bool(source._unheard))
+        await until(lambda: bool(source._pending))
         await asyncio.sleep(0.5)
         assert await (await quick.enqueue()).result(timeout=60) == "done"
 
