@@ -44,7 +44,7 @@ def test_several_processes_and_a_table(tmp_path: Path) -> None:
     assert "figure" in said
     assert all(name.replace("_", " ") in said for name in MEANINGS)
     assert "worker processes: 2, slots in each: 3" in said
-    assert "what stays:" in said
+    assert "what remains:" in said
 
 
 def test_where_others_work_it_asks(tmp_path: Path) -> None:

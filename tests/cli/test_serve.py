@@ -83,7 +83,7 @@ def test_where_others_can_come_in_it_asks_for_tls(folder: Path) -> None:
     assert holdfast("keys", "create", folder=folder).returncode == 0
     secret = {"HOLDFAST_ADMIN_SECRET": "a secret that is long enough"}
     with Background("serve", "--host", "0.0.0.0", "--port", "0", folder=folder, **secret) as it:
-        it.until_it_says("ready: http://", "plain HTTP: put a proxy that speaks TLS before it")
+        it.until_it_says("ready: http://", "plain HTTP: put a proxy with TLS in front of it")
         assert it.end(signal.SIGINT) == 0
 
 
