@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 PARTS = (
     "ask the database for its health",
-    "read the events",
+    "read the event log",
     "look for jobs for waiting claims",
     "send webhooks",
     "record worker events",
