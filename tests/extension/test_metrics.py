@@ -252,7 +252,7 @@ async def test_of_the_last_words_of_a_child_the_gauges_are_forgotten(pages: Exte
     await child.exited
     await said.send(MetricsUpdate(raw({"pages_read_total": [[[], 2]], "pages_open": [[[], 3]]})))
     said.close()
-    assert await child._converse(cast(Any, None)) is None
+    assert await child._serve(cast(Any, None)) is None
     child.channel.close()
     assert (pages.metrics["read"].value(), pages.metrics["open"].value()) == (2, 0)
 

@@ -133,7 +133,7 @@ def test_all_that_is_wrong_with_a_payload_is_told_at_once() -> None:
 
 
 def test_a_schema_may_not_send_for_anything() -> None:
-    with pytest.raises(Invalid, match="no JSON Schema"):
+    with pytest.raises(Invalid, match="not a JSON Schema"):
         check_of("x", {"$ref": "http://127.0.0.1:1/schema.json"})
 
 

@@ -34,7 +34,7 @@ QUEUE_TITLES: list[Cell] = [
     *("queue", _right("waiting", "wait"), _right("running", "run"), _right("retrying", "retry")),
     *(_right("delayed", "delay"), _right("dead 1 h", "dead"), _right("oldest"), _right("in/s"), _right("out/s")),
 ]
-WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "last heartbeat"]
+WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "seen"]
 RUNNING_TITLES: list[Cell] = [
     *("running", "type", _right("attempt", "try"), _right("since"), Styled("progress", short="done")),
     *(_right("ready in", "ready"), "step"),
