@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks.hooks import Hooks
@@ -13,7 +13,7 @@ from holdfast.engine.registry import PolicyRegistry
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hint import Hint, hints_of
-from holdfast.store import PostgresStore, Row, SqliteStore, Tx, borrow
+from holdfast.store import Row
 from holdfast.store.deferred_hints import LaterHints
 from holdfast.store.queries import Query
 
@@ -85,17 +85,3 @@ class EngineContext:
         if hints:
             for waker in self.wakers:
                 waker(hints)
-
-
-class Component:
-    """A part of the engine: methods of one topic, each of which runs in a transaction of the store."""
-
-    def __init__(self, store: PostgresStore | SqliteStore, ctx: EngineContext) -> None:
-        self.store, self.ctx = store, ctx
-
-    async def _write_through(self, connection: Any, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
-        if connection is None:
-            return await self.store.write(work)
-        async with borrow(connection, self.store.dialect, self.ctx.clock, self.ctx.ids, self.ctx.later) as tx:
-            await self.store.require_own(tx, connection)
-            return await work(tx)

@@ -24,7 +24,8 @@ from holdfast.engine import withdraw as _withdraw
 from holdfast.engine.accept import accept_each
 from holdfast.engine.admin.bench import Bench
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
-from holdfast.engine.context import Component, EngineContext, EngineLimits
+from holdfast.engine.component import Component
+from holdfast.engine.context import EngineContext, EngineLimits
 from holdfast.engine.create import create_all, create_in_batches, store_each
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob, Created

@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.engine import declare as _declare
 from holdfast.engine import idempotency as _idempotency
-from holdfast.engine.context import Component, EngineContext
+from holdfast.engine.component import Component
+from holdfast.engine.context import EngineContext
 from holdfast.engine.registry import TYPES_FRESH_SECONDS
 from holdfast.errors import Invalid
 from holdfast.model import JobType, NewJob

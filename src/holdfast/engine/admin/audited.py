@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from holdfast.engine.admin import audit as _audit
-from holdfast.engine.context import Component
+from holdfast.engine.component import Component
 from holdfast.store import Tx
 
 _Answer = TypeVar("_Answer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.context import Component
+from holdfast.engine.component import Component
 from holdfast.lifecycle import Actor
 from holdfast.store import Row, Tx, q
 from holdfast.store.bench_baseline import Ceiling

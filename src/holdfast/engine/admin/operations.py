@@ -13,10 +13,10 @@ from holdfast.engine.admin import server_secrets as _secrets
 from holdfast.engine.admin import sessions as _sessions
 from holdfast.engine.admin import workers as _workers
 from holdfast.engine.admin.audited import Audited
-from holdfast.engine.context import Component
+from holdfast.engine.component import Component, reading, writing
 from holdfast.model import WorkerRecord
 from holdfast.model.hint import Hint
-from holdfast.model.key import Key, Kind, NewKey
+from holdfast.model.key import Key, NewKey
 from holdfast.store import Row, Tx, q
 
 
@@ -39,46 +39,22 @@ class Keys(Audited):
     async def revoke(self, key_id: str, *, by: str | None = None) -> Key:
         return await self._by(by, lambda tx: _keys.revoke(tx, key_id), lambda _: ("key.revoke", key_id, {}))
 
-    async def find_live(self, key_id: str) -> _keys.LiveKey | None:
-        return await self.store.read(lambda tx: _keys.find_live(tx, key_id))
-
-    async def get(self, key_id: str) -> Key:
-        return await self.store.read(lambda tx: _keys.get(tx, key_id))
-
-    async def all(self) -> list[Key]:
-        return await self.store.read(_keys.listed)
-
-    async def kinds(self) -> frozenset[Kind]:
-        """Of all that were ever made."""
-        return await self.store.read(_keys.kinds)
-
-    async def mark_used(self, key_ids: list[str]) -> None:
-        await self.store.write(lambda tx: _keys.were_used(tx, key_ids), alone=True)
-
-    async def server_secret(self, name: str) -> bytes:
-        """The same for all servers before one database, made when one of them first asks."""
-        return await self.store.write(lambda tx: _secrets.secret(tx, self.ctx, name))
+    find_live = reading(_keys.find_live)
+    get = reading(_keys.get)
+    all = reading(_keys.listed)
+    kinds = reading(_keys.kinds)
+    mark_used = writing(_keys.were_used, alone=True)
+    server_secret = writing(_secrets.secret)
 
 
 class Sessions(Component):
     """Browser sessions."""
 
-    async def begin(self, key_id: str, seconds: float) -> _sessions.NewSession:
-        """For a browser; whether the key is good was asked before."""
-        return await self.store.write(lambda tx: _sessions.begin(tx, self.ctx, key_id, seconds))
-
-    async def find_live(self, digest: str) -> _sessions.Session | None:
-        return await self.store.read(lambda tx: _sessions.find_live(tx, digest))
-
-    async def end(self, digest: str) -> bool:
-        return await self.store.write(lambda tx: _sessions.end(tx, digest))
-
-    async def mark_used(self, digests: list[str]) -> None:
-        await self.store.write(lambda tx: _sessions.were_used(tx, digests), alone=True)
-
-    async def prune(self) -> int:
-        """Delete those that are over; how many."""
-        return await self.store.write(lambda tx: _sessions.prune(tx, self.ctx))
+    begin = writing(_sessions.begin)
+    find_live = reading(_sessions.find_live)
+    end = writing(_sessions.end)
+    mark_used = writing(_sessions.were_used, alone=True)
+    prune = writing(_sessions.prune)
 
 
 class Workers(Audited):
@@ -156,28 +132,21 @@ class Workers(Audited):
 class Queues(Component):
     """Pausing and resuming queues."""
 
-    async def pause(self, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
-        await self.store.write(lambda tx: _queues.pause(tx, queue, tenant=tenant, by=by))
+    pause = writing(_queues.pause)
 
     async def resume(self, queue: str, *, tenant: str = "default") -> bool:
         resumed = await self.store.write(lambda tx: _queues.resume(tx, queue, tenant=tenant))
         self.ctx.hint([Hint(queue)])
         return resumed
 
-    async def all(self) -> list[_queues.Queue]:
-        return await self.store.read(_queues.listed)
+    all = reading(_queues.listed)
 
 
 class Extensions(Audited):
     """Extensions that the database knows."""
 
-    async def all(self) -> list[_extensions.KnownExtension]:
-        """Those that this database knows, whether a live process has them or not."""
-        return await self.store.read(_extensions.known)
-
-    async def require_forgettable(self, name: str) -> _extensions.KnownExtension:
-        """An error while a live process has this extension."""
-        return await self.store.read(lambda tx: _extensions.require_forgettable(tx, name))
+    all = reading(_extensions.known)
+    require_forgettable = reading(_extensions.require_forgettable)
 
     async def forget(self, name: str, *, by: str | None = None) -> _extensions.Forgotten:
         """That job types and unfinished jobs need its hooks, as when its app was renamed or is no more."""
@@ -194,8 +163,5 @@ class Audit(Audited):
 
     record = Audited._audited
 
-    async def page(self, *, before: int | None = None, limit: int = 50) -> _audit.AuditPage:
-        return await self.store.read(lambda tx: _audit.page(tx, before=before, limit=limit))
-
-    async def verify(self, *, seq: int | None = None, digest: str | None = None) -> _audit.AuditVerification:
-        return await self.store.read(lambda tx: _audit.verify(tx, seq=seq, digest=digest))
+    page = reading(_audit.page)
+    verify = reading(_audit.verify)

@@ -43,10 +43,10 @@ def _queue(name: tuple[str, str], counted: list[Row], paused: Row | None) -> Que
     )
 
 
-async def pause(tx: Tx, name: str, *, tenant: str = "default", by: str | None = None) -> None:
+async def pause(tx: Tx, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
     if by is not None:
         check_name(by, "paused_by")
-    await tx.one(q.pause_queue, tenant=check_name(tenant, "tenant"), name=check_name(name, "queue"), by=by)
+    await tx.one(q.pause_queue, tenant=check_name(tenant, "tenant"), name=check_name(queue, "queue"), by=by)
 
 
 async def resume(tx: Tx, name: str, *, tenant: str = "default") -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.engine import accept as _accept
 from holdfast.engine import claim_requests as _claims
 from holdfast.engine.admin import workers as _workers
-from holdfast.engine.context import Component
+from holdfast.engine.component import Component, reading, writing
 from holdfast.engine.maintenance import clock_correction as _set_back
 from holdfast.engine.maintenance import event_log as _event_log
 from holdfast.engine.maintenance import extension_tasks as _tasks
@@ -23,8 +23,7 @@ from holdfast.store import Row
 class Maintenance(Component):
     """Each step does at most one batch and is safe to run anywhere at any time."""
 
-    async def requeue_due(self) -> int:
-        return await self.store.write(lambda tx: _requeue.requeue_due(tx, self.ctx))
+    requeue_due = writing(_requeue.requeue_due)
 
     async def reap(
         self,
@@ -53,20 +52,15 @@ class Maintenance(Component):
     async def accept_orphans(self) -> int:
         return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.ctx)))
 
-    async def prune(self, retention: _prune.Retention, *, limit: int | None = None) -> int:
-        return await self.store.write(lambda tx: _prune.prune(tx, self.ctx, retention, limit=limit))
-
-    async def overdue(self, retention: _prune.Retention) -> _prune.Overdue:
-        """What `prune` should have deleted some minutes ago: more than a few means that it does not keep up."""
-        return await self.store.read(lambda tx: _prune.overdue(tx, self.ctx, retention))
+    prune = writing(_prune.prune)
+    overdue = reading(_prune.overdue)
 
     async def mark_silent_workers(self) -> list[WorkerRecord]:
         if await self._in_grace():
             return []
         return await self.store.write(_workers.mark_silent)
 
-    async def forget_workers(self, seconds: float) -> int:
-        return await self.store.write(lambda tx: _workers.forget(tx, seconds))
+    forget_workers = writing(_workers.forget)
 
     async def record_worker_events(self) -> int:
         """Who came, went, or does something else now: a line in the events for each, whoever asks first."""
@@ -74,11 +68,8 @@ class Maintenance(Component):
             return 0
         return await self.store.write(lambda tx: _worker_log.record_worker_events(tx, self.ctx))
 
-    async def prune_worker_events(self) -> int:
-        return await self.store.write(lambda tx: _worker_log.prune_worker_events(tx, self.ctx))
-
-    async def prune_claim_requests(self, seconds: float) -> int:
-        return await self.store.write(lambda tx: _claims.prune_claims(tx, self.ctx, seconds))
+    prune_worker_events = writing(_worker_log.prune_worker_events)
+    prune_claim_requests = writing(_claims.prune_claims)
 
     async def rebase_event_log(self) -> bool:
         """After a dump was loaded into another server: new events come behind those that were in it."""
@@ -91,6 +82,4 @@ class Maintenance(Component):
             await self.store.write(lambda tx: _tasks.see(tx, self.ctx, found.unknown))
         return found
 
-    async def run_extension_task(self, task: _tasks.Task) -> bool:
-        """False: another process has it, or has had it."""
-        return await self.store.write(lambda tx: _tasks.run_task(tx, self.ctx, task))
+    run_extension_task = writing(_tasks.run_task)

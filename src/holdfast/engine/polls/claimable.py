@@ -33,7 +33,10 @@ class ClaimPoll(msgspec.Struct, frozen=True):
         return self.enabled and (self.due or self.ripe or self.lost)
 
 
-async def poll(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None, types: list[str] | None) -> ClaimPoll:
+async def poll(
+    tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None = None, types: list[str] | None = None
+) -> ClaimPoll:
+    """What a claim would find, in one query: an idle worker asks this first."""
     check_worker(worker)
     check_list(queues, "queues")
     check_list(types, "job_types")
@@ -54,10 +57,10 @@ async def instances(tx: Tx) -> list[str]:
     return [row["lease_instance"] for row in await tx.all(q.instances)]
 
 
-async def held_by(tx: Tx, worker: str, instances: list[str]) -> list[HeldLease]:
+async def held_by(tx: Tx, worker: str, *instances: str) -> list[HeldLease]:
     check_worker(worker)
-    check_list(instances, "instances")
-    rows = await tx.all(q.held_by, worker=worker, instances=instances)
+    check_list(list(instances), "instances")
+    rows = await tx.all(q.held_by, worker=worker, instances=list(instances))
     return [HeldLease(row["id"], row["lease_token"]) for row in rows]
 
 

@@ -41,7 +41,9 @@ class Claimant(msgspec.Struct, frozen=True):
         return (self.tenants is None or opening.tenant in self.tenants) and opening.requires <= self.offers
 
 
-async def open_work(tx: Tx, ctx: EngineContext, queues: list[str] | None, types: list[str] | None) -> OpenWork:
+async def open_work(
+    tx: Tx, ctx: EngineContext, queues: list[str] | None = None, types: list[str] | None = None
+) -> OpenWork:
     lanes = await tx.all(ctx.mine(q.openings), queues=queues, types=types, limit=LANES_MAX)
     later = await tx.one(ctx.mine(q.not_yet_open))
     assert later is not None  # noqa: S101

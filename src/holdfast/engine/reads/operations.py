@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.engine.context import Component
+from holdfast.engine.component import Component, reading
 from holdfast.engine.reads import diagnosis as _diagnosis
 from holdfast.engine.reads import extension_checks as _probes
 from holdfast.engine.reads import health as _vitals
@@ -15,69 +15,33 @@ from holdfast.engine.reads import queue_stats as _depths
 from holdfast.engine.reads import read as _read
 from holdfast.engine.reads import why as _why
 from holdfast.engine.registry import TYPES_FRESH_SECONDS, Snapshot
-from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Lifecycles, Policy
-from holdfast.model import Attempt, Event, Job, JobType, Part
-from holdfast.model.summary import JobSummary
+from holdfast.model import Job, JobType, Part
 from holdfast.store import Row, q
-from holdfast.store.diagnostics import PostgresState, SqliteState, postgres_state, sqlite_state, weak_settings
+from holdfast.store.diagnostics import postgres_state, sqlite_state, weak_settings
 
 
 class Reads(Component):
     """Reads without side effects: always the committed state."""
 
-    async def get(self, job_id: str, tenant: str | None = None) -> Job:
-        return await self.store.read(lambda tx: _read.get(tx, job_id, tenant))
-
-    async def page(
-        self, wanted: _read.Filter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> _read.Page:
-        return await self.store.read(lambda tx: _read.page(tx, wanted or _read.Filter(), cursor=cursor, limit=limit))
-
-    async def page_summaries(
-        self, wanted: _read.Filter, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[JobSummary], str | None]:
-        return await self.store.read(lambda tx: _read.page_outlines(tx, wanted, cursor=cursor, limit=limit))
-
-    async def summaries(self, wanted: list[tuple[str, str]]) -> list[JobSummary | HoldfastError]:
-        """Of (job, tenant) each: what clients ask after, many in one query."""
-        return await self.store.read(lambda tx: _read.outlines(tx, wanted))
-
-    async def children(self, job_id: str, *, limit: int = 1000) -> list[Job]:
-        """The jobs whose parent it is, the oldest first."""
-        return await self.store.read(lambda tx: _read.children(tx, job_id, limit=limit))
-
-    async def ids_beginning(self, text: str, *, limit: int) -> list[str]:
-        """The ids that begin with this text."""
-        return await self.store.read(lambda tx: _read.beginning(tx, text, limit=limit))
-
-    async def counts(self, wanted: _read.Filter | None = None) -> list[tuple[str, str, Any, int]]:
-        return await self.store.read(lambda tx: _read.counts(tx, wanted or _read.Filter()))
-
-    async def history(self, job_id: str, *, after: int = 0, limit: int = _read.HISTORY_MAX) -> list[Event]:
-        return await self.store.read(lambda tx: _read.history(tx, job_id, after=after, limit=limit))
-
-    async def attempts(self, job_id: str) -> list[Attempt]:
-        return await self.store.read(lambda tx: _read.attempts(tx, job_id))
+    get = reading(_read.get)
+    page = reading(_read.page)
+    page_summaries = reading(_read.page_outlines)
+    summaries = reading(_read.outlines)
+    children = reading(_read.children)
+    ids_beginning = reading(_read.beginning)
+    counts = reading(_read.counts)
+    history = reading(_read.history)
+    attempts = reading(_read.attempts)
 
     async def parts(self, job_id: str) -> list[Part]:
         return (await self.store.read(lambda tx: _read.parts(tx, [job_id])))[job_id]
 
-    async def parts_to_do(self, job_ids: list[str]) -> dict[str, list[Part]]:
-        return await self.store.read(lambda tx: _read.unfinished_as_pending(tx, job_ids))
-
-    async def feed(self, after: _read.Cursor | None = None, *, limit: int = 1000) -> tuple[list[Event], _read.Cursor]:
-        return await self.store.read(lambda tx: _read.feed(tx, after or _read.Cursor(), limit=limit))
-
-    async def feed_end(self) -> _read.Cursor:
-        return await self.store.read(_read.feed_end)
-
-    async def log_extent(self) -> _read.Extent:
-        """Which part of the log there is to read: to see whether a reader can go on from where it was."""
-        return await self.store.read(_read.extent)
-
-    async def why(self, job_id: str, tenant: str | None = None) -> list[_why.Clause]:
-        return await self.store.read(lambda tx: _why.why(tx, self.ctx, job_id, tenant))
+    parts_to_do = reading(_read.unfinished_as_pending)
+    feed = reading(_read.feed)
+    feed_end = reading(_read.feed_end)
+    log_extent = reading(_read.extent)
+    why = reading(_why.why)
 
     async def queue_stats(self, max_age_seconds: float = 10.0) -> _depths.QueueStats:
         """How much waits and runs, not older than that (or than a count is worth): one process counts for all."""
@@ -86,8 +50,7 @@ class Reads(Component):
     async def health(self) -> _vitals.SystemHealth:
         return await self.store.read(lambda tx: _vitals.health(tx, self.store.dialect))
 
-    async def live_counts(self) -> _live_view.Counts:
-        return await self.store.read(_live_view.counts)
+    live_counts = reading(_live_view.counts)
 
     async def live_activity(self, before: _live_view.Activity | None) -> _live_view.Activity:
         """What runs now, and what happened since the activity `before`."""
@@ -96,11 +59,8 @@ class Reads(Component):
     async def diagnosis(self, *, sweep_seconds: float, lease_seconds: float) -> _diagnosis.Diagnosis:
         return await self.store.read(lambda tx: _diagnosis.diagnosis(tx, sweep_seconds, lease_seconds))
 
-    async def postgres_state(self) -> PostgresState:
-        return await self.store.read(postgres_state)
-
-    async def sqlite_state(self) -> SqliteState:
-        return await self.store.read(sqlite_state)
+    postgres_state = reading(postgres_state)
+    sqlite_state = reading(sqlite_state)
 
     async def applied_migrations(self) -> list[Row]:
         return await self.store.read(lambda tx: tx.all(q.applied_migrations))
@@ -143,13 +103,10 @@ class Reads(Component):
         rows = await self.store.read(lambda tx: tx.all(q.policies_of_jobs, ids=job_ids))
         return {row["id"]: row["policy"] for row in rows}
 
-    async def missing_extensions(self) -> dict[str, int]:
-        """Which no live process has, and how many jobs need each of them."""
-        return await self.store.read(_missing.missing)
+    missing_extensions = reading(_missing.missing)
 
     async def ask_extension(self, probe: _probes.Probe) -> Any:
         """What an extension says, or `Failed`."""
         return await self.store.read(lambda tx: _probes.asked(tx, probe.hook))
 
-    async def check_extension(self, probe: _probes.Probe) -> _probes.Checked:
-        return await self.store.read(lambda tx: _probes.checked(tx, probe))
+    check_extension = reading(_probes.checked)

@@ -77,6 +77,9 @@ def _listed(names: Any, field: str) -> list[Any]:
     return list(names)
 
 
+ALL_JOBS = Filter()
+
+
 class Page(msgspec.Struct, frozen=True):
     jobs: list[Job]
     next: str | None
@@ -93,6 +96,9 @@ class Cursor(msgspec.Struct, frozen=True):
         whole = type(self.pos) is int and type(self.seq) is int
         if not (whole and 0 <= self.pos < 2**63 and 0 <= self.seq <= COUNT_MAX and is_uuid(self.job_id)):
             raise Invalid("this cursor was not given out by a feed", code="invalid_cursor")
+
+
+LOG_START = Cursor()
 
 
 async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
@@ -140,7 +146,7 @@ def _pruned(job_id: str) -> NotFound:
     )
 
 
-async def page(tx: Tx, wanted: Filter, *, cursor: str | None, limit: int) -> Page:
+async def page(tx: Tx, wanted: Filter = ALL_JOBS, *, cursor: str | None = None, limit: int = 50) -> Page:
     """Newest first. The cursor is the last id of the page before: stable however many jobs arrive meanwhile."""
     check_limit(limit, "jobs", most=PAGE_MAX)
     if cursor is not None and not is_uuid(cursor):
@@ -164,7 +170,7 @@ async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[JobSummary | H
 
 
 async def page_outlines(
-    tx: Tx, wanted: Filter, *, cursor: str | None, limit: int
+    tx: Tx, wanted: Filter, *, cursor: str | None = None, limit: int = 50
 ) -> tuple[list[JobSummary], str | None]:
     """Newest first, and where to go on. Results may be large: a page of much text ends early."""
     check_limit(limit, "jobs", most=PAGE_MAX)
@@ -182,7 +188,7 @@ async def page_outlines(
     return found, found[-1].id if more else None
 
 
-async def counts(tx: Tx, wanted: Filter) -> list[tuple[str, str, State, int]]:
+async def counts(tx: Tx, wanted: Filter = ALL_JOBS) -> list[tuple[str, str, State, int]]:
     """(queue, type, state, number)."""
     params = wanted.params()
     rows = await tx.all(q.count_jobs, filters=tuple(params), **params)
@@ -199,7 +205,7 @@ async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_M
     ]
 
 
-async def feed(tx: Tx, after: Cursor, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
+async def feed(tx: Tx, after: Cursor = LOG_START, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
     """Events of all jobs behind a cursor, and the cursor to go on from. Nothing is skipped, nothing comes twice."""
     after.check()
     check_limit(limit, "events")
@@ -231,7 +237,7 @@ async def attempts(tx: Tx, job_id: str) -> list[Attempt]:
     return [Attempt.from_row(row) for row in await tx.all(q.attempts, id=job_id)] if is_uuid(job_id) else []
 
 
-async def children(tx: Tx, job_id: str, *, limit: int) -> list[Job]:
+async def children(tx: Tx, job_id: str, *, limit: int = 1000) -> list[Job]:
     check_limit(limit, "jobs")
     return [Job.from_row(row) for row in await tx.all(q.children, id=job_id, limit=limit)] if is_uuid(job_id) else []
 

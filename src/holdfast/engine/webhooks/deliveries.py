@@ -146,7 +146,9 @@ async def replay(tx: Tx, delivery: str) -> Delivery:
     return await find(tx, delivery)
 
 
-async def page(tx: Tx, webhook: str, *, state: str | None, cursor: str | None, limit: int) -> DeliveryPage:
+async def page(
+    tx: Tx, webhook: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
+) -> DeliveryPage:
     """Newest first."""
     await get(tx, webhook)
     check_limit(limit, "deliveries", most=PAGE_MAX)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from holdfast.engine.admin import audit as _audit
 from holdfast.engine.admin.audited import Audited
+from holdfast.engine.component import reading, writing
 from holdfast.engine.reads import missing_extensions as _missing
 from holdfast.engine.webhooks import deliveries as _deliveries
 from holdfast.engine.webhooks import failure_counts as _failure_counts
@@ -43,11 +43,8 @@ class Webhooks(Audited):
             lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.AuditedAction(by, "webhook.delete", webhook)
         )
 
-    async def all(self) -> list[Webhook]:
-        return await self.store.read(_webhooks.every)
-
-    async def get(self, webhook: str) -> Webhook:
-        return await self.store.read(lambda tx: _webhooks.get(tx, webhook))
+    all = reading(_webhooks.every)
+    get = reading(_webhooks.get)
 
     async def fan_out(self, watch: AlertRules | None = None) -> _fan_out.FannedOut:
         """A page of the event log as messages. A look first: most of the time there is nothing new."""
@@ -73,32 +70,16 @@ class Webhooks(Audited):
                 continue
         return await self.store.read(_failure_counts.counts)
 
-    async def with_work(self, *, busy: Sequence[str] = (), alerts: bool = False) -> list[str]:
-        return await self.store.read(lambda tx: _deliveries.waiting(tx, busy=busy, alerts=alerts))
-
-    async def claim_deliveries(self, rooms: dict[str, int]) -> list[_deliveries.DueDelivery]:
-        return await self.store.write(lambda tx: _deliveries.claim(tx, rooms))
-
-    async def settle_delivery(
-        self, delivery: Delivery, outcome: _deliveries.DeliveryOutcome
-    ) -> _deliveries.DeliveryEffect:
-        return await self.store.write(lambda tx: _deliveries.settle(tx, delivery, outcome))
-
-    async def make_test_delivery(self, webhook: str) -> _deliveries.DueDelivery:
-        return await self.store.write(lambda tx: _deliveries.make_test(tx, self.ctx, webhook))
-
-    async def delivery(self, delivery: str) -> Delivery:
-        return await self.store.read(lambda tx: _deliveries.find(tx, delivery))
-
-    async def deliveries(
-        self, webhook: str, *, state: str | None = None, cursor: str | None = None, limit: int = 50
-    ) -> _deliveries.DeliveryPage:
-        return await self.store.read(lambda tx: _deliveries.page(tx, webhook, state=state, cursor=cursor, limit=limit))
+    with_work = reading(_deliveries.waiting)
+    claim_deliveries = writing(_deliveries.claim)
+    settle_delivery = writing(_deliveries.settle)
+    make_test_delivery = writing(_deliveries.make_test)
+    delivery = reading(_deliveries.find)
+    deliveries = reading(_deliveries.page)
 
     async def replay_delivery(self, delivery: str, *, by: str = "api") -> Delivery:
         return await self._audited(
             lambda tx: _deliveries.replay(tx, delivery), lambda _: _audit.AuditedAction(by, "delivery.replay", delivery)
         )
 
-    async def prune_deliveries(self) -> int:
-        return await self.store.write(lambda tx: _deliveries.prune(tx, self.ctx))
+    prune_deliveries = writing(_deliveries.prune)
