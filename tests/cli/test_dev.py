@@ -251,7 +251,7 @@ async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixtur
     assert await printer.poll()
     told = capsys.readouterr().out.splitlines()
     assert told[:-1] == ["00:00:00  many        canceled   too many"] * LINES_MAX
-    assert told[-1] == "          and 5 lines like these: 5 canceled"
+    assert told[-1] == "          and 5 more jobs: 5 canceled"
     assert not await printer.poll()
 
 

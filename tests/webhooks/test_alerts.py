@@ -319,7 +319,7 @@ async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
 ) -> None:
     await fail(engine, worker, max_attempts=1)
     await alarm.fan_out()
-    assert await couriers().started() == 0
+    assert await couriers().start_deliveries() == 0
     assert await engine.webhooks.with_work(alerts=True) == [MAILBOX["job_max_retries_exceeded"]]
 
 
@@ -372,23 +372,23 @@ async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
     async def follow(*_: Any) -> None: ...
 
     await adopt(engine, "n")
-    await alarm.look_for_extensions()
+    await alarm.check_extensions()
     await engine.create(NewJob(type="n"))
     for _ in range(2):
         clock.advance(15)
-        await alarm.look_for_extensions()
+        await alarm.check_extensions()
     await deliver(alarm)
     [said] = told(receiver)
     assert (said["alert"], said["extensions"]) == ("extension_missing", {"toy": 1})
     assert said["message"] == "no live process has extension toy, which 1 job needs"
     clock.advance(300)
-    await alarm.look_for_extensions()
+    await alarm.check_extensions()
     await deliver(alarm)
     assert kinds(receiver) == ["extension_missing"] * 2
     await engine.maintenance.extension_tasks([])
     clock.advance(0.9 * MISSING_SECONDS)
     await ask(engine, "UPDATE holdfast_alerts SET sent_at = {now-1000} RETURNING kind")
-    await alarm.look_for_extensions()
+    await alarm.check_extensions()
     assert await deliver(alarm) == 0
 
 

@@ -211,7 +211,7 @@ async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
         return told(figures.registry)["job_queue_depth"]
 
     assert not await depth(), "where there is no database"
-    figures.deep(depths)
+    figures.show_depths(depths)
     asked = asyncio.create_task(depth())
     await until(lambda: answers)
     answers[0].set_result({"a": 3, "of another app": 9})
