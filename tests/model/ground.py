@@ -70,7 +70,7 @@ class PostgresWiper:
         self._connection = connection
 
     async def wipe(self) -> None:
-        await self._connection.execute(f"TRUNCATE {', '.join(TABLES)}")
+        await self._connection.execute(f"TRUNCATE {', '.join(f'holdfast_{table}' for table in TABLES)}")
 
     async def close(self) -> None:
         await self._connection.close()
