@@ -1,6 +1,6 @@
 -- name: accept_jobs
 -- move: accept
--- A job that was due when it was created is due, also when the clock was set back since.
+-- A job that was due when it was created stays due, even if the database clock was set back since.
 UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:accept},
@@ -14,9 +14,9 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: orphans
--- Created, but the process that was to accept them died before it did. A job that was created in the future was created
--- before the clock was set back, some time ago; if its creator is still about to accept it, that does no harm. Not those
--- of policies that leave acceptance to others.
+-- Jobs left in `created` because the creating process died before it accepted them. A `created_at` in the future means
+-- that the clock was set back; accepting such a job while its creator does the same is harmless. Policies in `not_ours`,
+-- which are accepted explicitly, are excluded.
 SELECT id, policy
   FROM holdfast_jobs
  WHERE state = 'created'

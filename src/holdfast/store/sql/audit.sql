@@ -1,11 +1,11 @@
 -- name: audit_end
--- The last line, if there is one, and the time: a line's digest covers it, so it is known before the line is written.
+-- The last entry, if any, and the current time: an entry's digest covers its time, so the time is read before the insert.
 SELECT coalesce(last.seq, 0) AS seq, coalesce(last.digest, '') AS digest, clock.now_at
   FROM (SELECT {now} AS now_at) AS clock
   LEFT JOIN (SELECT seq, digest FROM holdfast_audit ORDER BY seq DESC LIMIT 1) AS last ON TRUE
 
 -- name: append_audit
--- Whoever comes second waits here for the first, is then given nothing back, and looks for the new end.
+-- A concurrent writer of the same `seq` blocks here until the first commits, gets no row back, and reads the new end.
 INSERT INTO holdfast_audit (seq, at, actor, action, subject, detail, previous, digest)
 VALUES (:seq, :at, :actor, :action, :subject, :detail, :previous, :digest)
     ON CONFLICT (seq) DO NOTHING

@@ -1,7 +1,7 @@
--- What `holdfast bench` asks about jobs of its own type.
+-- Queries of `holdfast bench` about jobs of its own type.
 
 -- name: bench_left
--- How many are not finished: waiting in their lanes, or running.
+-- The number of unfinished jobs: waiting in their lanes, or running.
 SELECT (SELECT count(*) FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type)) AS waiting,
        (SELECT count(*) FROM holdfast_jobs WHERE state = 'running' AND type = :type) AS running
 
@@ -9,7 +9,7 @@ SELECT (SELECT count(*) FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM
 SELECT id FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type) ORDER BY id LIMIT {limit}
 
 -- name: bench_done
--- From the first claim to the last completion. Ids are in order of creation: older jobs need no look.
+-- From the first claim to the last completion. Ids are in creation order, so `id >= :first` skips older jobs.
 SELECT count(*) AS jobs, min(last_claimed_at) AS begun_at, max(finished_at) AS ended_at
   FROM holdfast_jobs
  WHERE id >= :first

@@ -1,7 +1,7 @@
 -- name: cancel_waiting
 -- move: cancel
 -- data: '{"control": "system.cancel"}'
--- Nobody runs it, so the wish and the move are one.
+-- No worker runs the job: the cancel request takes effect at once.
 UPDATE holdfast_jobs
    SET came_from           = state,
        state               = {to:cancel},
@@ -19,7 +19,7 @@ RETURNING {moved}
 -- name: ask_to_cancel
 -- note: cancel
 -- data: '{"control": "system.cancel"}'
--- Somebody runs it: the wish is kept, and told at the next heartbeat or progress.
+-- A worker runs the job: the request is stored, and the worker gets it with its next heartbeat or progress report.
 UPDATE holdfast_jobs
    SET cancel_requested_at = {now},
        reason              = :reason,
@@ -35,7 +35,7 @@ RETURNING {moved}
 -- move: cancel
 -- ends: canceled
 -- data: error
--- The owner stops. What it reported on the way out is kept.
+-- The lease holder has stopped. The error that it reported is kept.
 UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:cancel},

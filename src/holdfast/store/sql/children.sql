@@ -1,6 +1,6 @@
 -- name: ripen_parents
--- Jobs that wait for their children: those that wait for none any more become claimable, the others are looked at again
--- soon, or as soon as a child ends (trigger holdfast_jobs_child_ended).
+-- Parents that wait for their children: those without unfinished children become claimable; the others are checked again
+-- after `pause`, or when a child finishes (trigger holdfast_jobs_child_ended).
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs

@@ -1,6 +1,6 @@
 -- name: open_lanes
--- The lanes this worker may take from now, best head first. `waits` is how long a job must have waited before
--- this worker may have it: more than nothing only while an idle worker that the job prefers is there to take it.
+-- The lanes that this worker may claim from now, ordered by the priority of their head. `waits` is how long a job must
+-- have waited before this worker may claim it: above 0 only while an idle worker that the job prefers is available.
 SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS hooked,
        CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
              AND EXISTS (SELECT 1
@@ -40,9 +40,9 @@ SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS h
 -- name: claim_jobs
 -- move: claim
 -- gives: lease
--- The CTE is a fence: without it the planner may run the LIMIT more than once. The inner LIMIT is for the planner and
--- always the same, so that claims of every size share one prepared statement; the outer one stops after :most rows, and
--- no row behind them is locked. What is due was due before: if its time lies ahead, the clock was set back.
+-- The CTE is an optimization fence: without it the planner may run the LIMIT more than once. The inner LIMIT is for the
+-- planner and constant, so that claims of every size share one prepared statement; the outer one stops after :most rows,
+-- and no further row is locked. If `run_at` of a due job is in the future, the clock was set back.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM (SELECT id
@@ -81,7 +81,7 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: claimable_jobs
--- What `claim_jobs` would take from a lane, where hooks have a say in it.
+-- The jobs that `claim_jobs` would claim from a lane, for job types with hooks.
 SELECT id, type
   FROM holdfast_jobs
  WHERE due
@@ -97,7 +97,7 @@ SELECT id, type
 -- name: claim_found
 -- move: claim
 -- gives: lease
--- Its caller has locked the rows and knows that they may be claimed.
+-- The caller has locked the rows and checked that they may be claimed.
 UPDATE holdfast_jobs
    SET came_from        = state,
        state            = {to:claim},
@@ -122,8 +122,8 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: defer_jobs
--- A guard wants them later, or a hook has failed: until then they stand outside the claim index. No state changes, so there is
--- no event.
+-- A guard has deferred these jobs, or a hook has failed: until `run_at` they are not in the claim index. The state does
+-- not change, so there is no event.
 UPDATE holdfast_jobs
    SET due    = FALSE,
        run_at = {now+deferred.seconds},
@@ -135,7 +135,7 @@ UPDATE holdfast_jobs
 RETURNING holdfast_jobs.id
 
 -- name: overdue
--- Is there anything a claim that found too little could set free first? And may this worker claim at all?
+-- For a claim that found too few jobs: is a delayed job due, has a lease expired, is the worker enabled?
 SELECT w.enabled,
        (SELECT run_at FROM holdfast_jobs WHERE NOT due AND {mine or plain:holdfast_jobs} ORDER BY run_at LIMIT 1) <= {now} AS ripe,
        EXISTS (SELECT 1 FROM holdfast_jobs

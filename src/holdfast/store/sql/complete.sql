@@ -1,7 +1,7 @@
 -- name: complete_jobs
 -- move: complete
 -- ends: succeeded
--- `transcode` ends with a step of its own; in other lifecycles the last step that was reported stays.
+-- `transcode` jobs end with the step `finalize`; in other lifecycles the last reported step stays.
 UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:complete},

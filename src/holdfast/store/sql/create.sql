@@ -1,10 +1,10 @@
 -- name: insert_jobs
 -- create
--- What many jobs of a batch share comes once, as their kind. A key that is taken inserts nothing: the caller looks up
--- whose it is. A key that another transaction has inserted and not yet committed is waited for, but not for long.
--- Nothing is inserted if one of the lanes or policies, whose ids the caller has kept from before, is
--- not the one that has this id now: after a restore it may be another tenant's. Nor if a type needs the hooks of an
--- extension that the caller does not have.
+-- Values that many jobs of a batch share are passed once, as their `kind`. A job whose idempotency key is taken is not
+-- inserted: the caller looks up the job that holds it. If another transaction has inserted the key and not committed yet,
+-- this one waits, up to the lock timeout. Nothing is inserted if the cached id of a lane or policy now belongs to another
+-- one (after a restore it may be another tenant's), or if a type needs hooks of an extension that the caller does not
+-- have.
 INSERT INTO holdfast_jobs (
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
@@ -44,7 +44,7 @@ RETURNING {moved}
 SELECT name, needs FROM holdfast_job_types WHERE name {in:names text} AND needs IS NOT NULL
 
 -- name: jobs_by_key
--- Each key is looked up by itself. While the statistics know of no keys yet, a join would read all of them instead.
+-- Each key is looked up separately: before the first ANALYZE, a join would read all keys instead.
 SELECT asked.whose, asked.key, holdfast_jobs.id, holdfast_jobs.fingerprint, holdfast_jobs.state, holdfast_jobs.policy,
        holdfast_jobs.created_at, {now} AS now_at
   FROM {rows:asked(whose text, key text)}
@@ -63,7 +63,7 @@ SELECT asked.whose, asked.key, kept.job_id, kept.fingerprint, kept.state, kept.p
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs AS still WHERE still.id = kept.job_id)
 
 -- name: free_key
--- The one change a finished row allows; guarded, so that of two takers one frees the key and both then race to insert.
+-- The only change that a finished row allows. Of two concurrent creates one frees the key; both then try to insert.
 UPDATE holdfast_jobs
    SET key_live = FALSE
  WHERE id = :id
@@ -71,7 +71,7 @@ UPDATE holdfast_jobs
 RETURNING id
 
 -- name: drop_kept_key
--- The same for a job that was pruned.
+-- `free_key` for a pruned job.
 DELETE FROM holdfast_kept_keys WHERE job_id = :id RETURNING job_id
 
 -- name: put_policy

@@ -1,5 +1,5 @@
 -- name: held_jobs
--- What a decision about an execution needs, read under the lock that the move will need anyway.
+-- What the retry decision needs, read with the row lock that the move needs anyway.
 SELECT holdfast_jobs.id, holdfast_jobs.type, holdfast_jobs.lifecycle, holdfast_jobs.policy, holdfast_jobs.moves,
        holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures, holdfast_jobs.lost,
        holdfast_jobs.cancel_requested_at
@@ -62,7 +62,7 @@ RETURNING {moved}
 -- name: bury_waiting
 -- move: fail
 -- data: error
--- The last step of a lifecycle that reaches dead only through retrying, and how a waiting retry is given up.
+-- The second step of lifecycles that reach `dead` only through `retrying`; also gives up a waiting retry.
 UPDATE holdfast_jobs
    SET came_from   = state,
        state       = {to:fail>dead},

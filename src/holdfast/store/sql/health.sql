@@ -1,8 +1,7 @@
--- What a page about health says, asked every few seconds: each number by an index that holds nothing else, and no
--- further than the limit.
+-- Health figures, read every few seconds: each count uses its own partial index and stops at the limit.
 
 -- name: vitals
--- `order by` keeps PostgreSQL on the index where its statistics are out of date.
+-- ORDER BY keeps PostgreSQL on the index while its statistics are out of date.
 SELECT {now} AS seen_at,
        (SELECT count(*) FROM holdfast_migrations WHERE extension = 'holdfast') AS migrations,
        (SELECT count(*) FROM holdfast_workers WHERE enabled AND liveness <> 'offline') AS workers,

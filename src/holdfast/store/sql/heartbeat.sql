@@ -1,5 +1,5 @@
 -- name: renew_leases
--- A lease that ran out but was not reaped is still its holder's: the token decides, not the clock.
+-- An expired lease that was not reaped yet can still be renewed: the token decides, not the clock.
 UPDATE holdfast_jobs
    SET lease_expires_at = {now+holdfast_jobs.lease_seconds},
        updated_at       = {now}
@@ -11,8 +11,8 @@ UPDATE holdfast_jobs
 RETURNING holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.cancel_requested_at, holdfast_jobs.lease_expires_at
 
 -- name: beat_worker
--- The answer says what a process must know to take turns with the others. They live who were heard from within half of
--- their offline time; whoever has a key speaks over HTTP and keeps nothing in order. `vitals` counts them likewise.
+-- The result tells a process its place in the maintenance rotation. A process counts as live if its last heartbeat is
+-- younger than half its offline time. Workers with a key use HTTP and do no maintenance. `health` counts in the same way.
 WITH others AS (
     SELECT id
       FROM holdfast_workers

@@ -1,5 +1,5 @@
 -- name: note_hook_failure
--- Tried again after 1 s, 2 s, 4 s and so on, up to five minutes.
+-- Retried with exponential backoff: after 1 s, 2 s, 4 s and so on, up to five minutes.
 INSERT INTO holdfast_hook_failures (job_id, verb, extension, failures, error, next_at)
 VALUES (:job_id, :verb, :extension, 1, :error, {now+1})
     ON CONFLICT (job_id, verb) DO UPDATE
@@ -10,7 +10,7 @@ VALUES (:job_id, :verb, :extension, 1, :error, {now+1})
 RETURNING failures, next_at
 
 -- name: note_put_off
--- A guard wants to be asked about these moves later. Nothing has failed, now that it could answer.
+-- A guard has deferred these moves. It answered, so `failures` is reset.
 INSERT INTO holdfast_hook_failures (job_id, verb, extension, failures, error, next_at)
 SELECT told.id, :verb, told.extension, 0, told.reason, {now+told.seconds}
   FROM {rows:told(id uuid, extension text, reason text, seconds float8)}
@@ -29,7 +29,7 @@ DELETE FROM holdfast_hook_failures WHERE job_id {in:ids uuid} AND verb = :verb R
 SELECT verb, extension, failures, error, next_at FROM holdfast_hook_failures WHERE job_id = :id ORDER BY verb
 
 -- name: hooked_jobs
--- For hooks. `failed`: one has failed this move of the job before, or put it off.
+-- The jobs as hooks get them. `failed`: a hook has failed or deferred this move of the job before.
 SELECT {job},
        EXISTS (SELECT 1 FROM holdfast_hook_failures AS known WHERE known.job_id = holdfast_jobs.id AND known.verb = :verb) AS failed
   FROM holdfast_jobs
@@ -40,7 +40,7 @@ SELECT {job},
 DELETE FROM holdfast_hook_failures WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: see_extensions
--- A process that does maintenance has these.
+-- Records the extensions of a process that does maintenance.
 INSERT INTO holdfast_extensions (name, seen_at)
 SELECT seen.name, {now} FROM {rows:seen(name text)} WHERE TRUE
     ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at

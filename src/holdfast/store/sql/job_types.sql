@@ -14,7 +14,7 @@ VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :decla
 RETURNING name
 
 -- name: job_types
--- `machine` is the lifecycle, unless it is built in.
+-- `machine` is the definition of the lifecycle, NULL for a built-in one.
 SELECT t.name, t.lifecycle, t.queue, t.policy, t.requires, t.prefers, t.schema, t.needs, t.declared_by, t.conflict,
        l.body AS machine
   FROM holdfast_job_types t
@@ -36,7 +36,7 @@ UPDATE holdfast_job_types SET conflict = :conflict WHERE name = :name RETURNING 
 SELECT needs, needs_by FROM holdfast_job_types WHERE name = :name
 
 -- name: put_needs
--- Unless another app has said something about its hooks since `before` was read.
+-- Compare and set: nothing changes if another app has changed `needs_by` since `before` was read.
 UPDATE holdfast_job_types
    SET needs = :needs, needs_by = :needs_by, updated_at = {now}
  WHERE name = :name
@@ -44,7 +44,7 @@ UPDATE holdfast_job_types
 RETURNING name
 
 -- name: adopt_jobs
--- Unfinished jobs that were created before their type had these hooks. Each part uses an index of its own.
+-- Adds hooks to unfinished jobs that were created before their type had them. Each part of the union uses its own index.
 WITH picked AS MATERIALIZED (
     SELECT id FROM holdfast_jobs WHERE due AND type = :type AND coalesce(needs, '') <> :needs
      UNION ALL
@@ -58,11 +58,11 @@ WITH picked AS MATERIALIZED (
 UPDATE holdfast_jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
 
 -- name: adopt_lane
--- Jobs of a lane that could be claimed, created by a process that did not know of these hooks: few, if any.
+-- Claimable jobs of a lane that were created by a process without these hooks: few, if any.
 UPDATE holdfast_jobs SET needs = :needs WHERE due AND lane = :lane AND needs IS NULL RETURNING id
 
 -- name: free_jobs
--- Unfinished jobs of types that need fewer hooks than when these were created.
+-- Removes hooks from unfinished jobs whose type no longer needs them.
 WITH picked AS MATERIALIZED (
     SELECT holdfast_jobs.id, t.needs
       FROM holdfast_jobs
@@ -83,7 +83,7 @@ RETURNING holdfast_jobs.id
 SELECT name, needs_by FROM holdfast_job_types WHERE needs_by IS NOT NULL ORDER BY name
 
 -- name: needs_that_name
--- What unfinished jobs need, where that names this extension, and how many need it.
+-- The distinct `needs` of unfinished jobs that name this extension, and the number of jobs of each.
 SELECT needs, count(*) AS jobs
   FROM holdfast_jobs
  WHERE needs IS NOT NULL
@@ -93,7 +93,7 @@ SELECT needs, count(*) AS jobs
  ORDER BY needs
 
 -- name: change_needs
--- An operator takes back what unfinished jobs need.
+-- An operator removes an extension from the `needs` of unfinished jobs.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs

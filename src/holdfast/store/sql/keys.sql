@@ -6,7 +6,7 @@ SELECT id, kind, tenant, name, subject, digest, scopes, worker_id, rate_per_seco
 RETURNING {key}
 
 -- name: live_key
--- Whether it is over is the database's to say, by its own clock.
+-- A key that is not revoked or expired, by the clock of the database.
 SELECT {key}, digest
   FROM holdfast_keys
  WHERE id = :id
@@ -20,7 +20,7 @@ SELECT {key} FROM holdfast_keys WHERE id = :id
 SELECT {key} FROM holdfast_keys ORDER BY created_at, id
 
 -- name: kinds_of_keys
--- Which kinds of keys were ever made: one that is over counts too, lest its end open a door.
+-- The kinds of all keys, also expired and revoked ones: the end of the last key must not disable authentication.
 SELECT DISTINCT kind FROM holdfast_keys
 
 -- name: revoke_key
@@ -30,7 +30,7 @@ UPDATE holdfast_keys SET revoked_at = coalesce(revoked_at, {now}) WHERE id = :id
 UPDATE holdfast_keys SET revoked_at = {now} WHERE worker_id = :worker AND revoked_at IS NULL RETURNING {key}
 
 -- name: end_key_soon
--- Never later than it would have ended anyway.
+-- Brings the expiry forward, never back.
 UPDATE holdfast_keys
    SET expires_at = CASE WHEN expires_at < {now+:seconds} THEN expires_at ELSE {now+:seconds} END
  WHERE id = :id
@@ -39,7 +39,7 @@ UPDATE holdfast_keys
 RETURNING {key}
 
 -- name: keys_were_used
--- Once a minute is enough, however many servers say so.
+-- At most once a minute, for all servers together.
 UPDATE holdfast_keys
    SET used_at = {now}
  WHERE id {in:ids text}

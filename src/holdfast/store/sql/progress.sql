@@ -1,6 +1,6 @@
 -- name: advance_jobs
 -- note: progress
--- Progress extends the lease; a lifecycle without late writes refuses it once the lease has run out.
+-- Progress renews the lease; a lifecycle without late writes rejects it once the lease has expired.
 UPDATE holdfast_jobs
    SET step             = coalesce(told.step, holdfast_jobs.step),
        percent          = coalesce(told.percent, holdfast_jobs.percent),
@@ -20,7 +20,7 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: held_counters
--- Read under the lock that the report will need anyway.
+-- Read with the row lock that the report needs anyway.
 SELECT holdfast_jobs.id, holdfast_jobs.counters
   FROM holdfast_jobs
   JOIN {rows:held(id uuid, token uuid)} ON holdfast_jobs.id = held.id
@@ -31,7 +31,7 @@ SELECT holdfast_jobs.id, holdfast_jobs.counters
 {locked}
 
 -- name: tell_parts
--- The line about them in the log; its number was counted by `number_line`.
+-- The event about reported parts; `number_line` has assigned its number.
 INSERT INTO holdfast_events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, data)
 SELECT holdfast_jobs.id, holdfast_jobs.version, {pos of said}holdfast_jobs.tenant, {now}, 'parts',
        holdfast_jobs.attempt, holdfast_jobs.epoch, 'worker', holdfast_jobs.lease_worker, said.data
@@ -43,7 +43,7 @@ RETURNING job_id
 UPDATE holdfast_jobs SET {next version} WHERE id {in:ids uuid} RETURNING id
 
 -- name: reopen_parts
--- To be done again, from the beginning.
+-- Resets parts, to be done again from the beginning.
 UPDATE holdfast_parts
    SET status       = 'pending',
        percent      = NULL,
@@ -58,7 +58,7 @@ UPDATE holdfast_parts
 RETURNING holdfast_parts.job_id
 
 -- name: reset_parts
--- A failed execution leaves these behind: see `keep_completed_parts` and `discard_partial_parts`.
+-- Resets parts after a failed execution: see `keep_completed_parts` and `discard_partial_parts`.
 UPDATE holdfast_parts
    SET status       = 'pending',
        percent      = NULL,
@@ -74,7 +74,7 @@ UPDATE holdfast_parts
 RETURNING holdfast_parts.job_id
 
 -- name: put_parts
--- A part that is finished stays finished until it is reopened, also for a later execution.
+-- A finished part stays finished until it is reopened, also in a later execution.
 INSERT INTO holdfast_parts (job_id, name, tenant, epoch, place, status, percent, total, done, error, data, started_at, completed_at)
 SELECT holdfast_jobs.id, part.name, holdfast_jobs.tenant, holdfast_jobs.epoch, part.place, part.status, part.percent,
        part.total, part.done, part.error,

@@ -1,7 +1,7 @@
 -- name: prunable_succeeded
--- Ids are in order of creation, and nothing finishes before it is created: below `bound` the primary key is enough,
--- and no complete has to keep an index for this. A job whose key was kept stays for `seen_seconds` more: a create that
--- began before then does not see the kept key, but finds the job.
+-- Ids are in creation order, so `id < :bound` lets the primary key do, and `complete` has no other index to maintain. A job
+-- whose idempotency key was copied to `holdfast_kept_keys` stays for `seen_seconds` more: a create that began earlier
+-- does not see the copy, but finds the job.
 SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at, key_live,
        EXISTS (SELECT 1 FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) AS kept
   FROM holdfast_jobs
@@ -41,7 +41,7 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
 SELECT DISTINCT tenant FROM holdfast_webhooks WHERE enabled ORDER BY tenant
 
 -- name: unread_jobs
--- Of these jobs, those with events that the reader has not come to.
+-- Those of the given jobs with events that the reader has not read yet.
 SELECT DISTINCT job_id
   FROM holdfast_events
  WHERE job_id {in:ids uuid}
@@ -95,7 +95,7 @@ WITH picked AS MATERIALIZED (
 DELETE FROM holdfast_kept_keys WHERE job_id {in picked} RETURNING job_id
 
 -- name: pruned_jobs
--- Of jobs that are not there, those that left something when they were pruned: a key, or the record of an attempt.
+-- Those of the given missing jobs that were pruned: an idempotency key or the record of an attempt is left.
 SELECT job_id, tenant FROM holdfast_kept_keys WHERE job_id {in:ids uuid}
  UNION
 SELECT job_id, tenant FROM holdfast_attempts WHERE job_id {in:ids uuid}
@@ -114,11 +114,11 @@ DELETE FROM holdfast_events WHERE job_id {in:ids uuid} RETURNING pos
 UPDATE holdfast_event_log SET pruned = :pos WHERE pruned < :pos RETURNING pruned
 
 -- name: prune_errors
--- Who ran a job, when, and how that ended is kept for ever; what its error said goes with the job.
+-- The record of an attempt (worker, times, outcome) is kept for ever; its error is deleted with the job.
 UPDATE holdfast_attempts SET error = NULL WHERE job_id {in:ids uuid} AND error IS NOT NULL RETURNING job_id
 
 -- name: prune_attempts
--- Of the jobs of a benchmark, which leave nothing.
+-- For jobs of a benchmark, which leave no records.
 DELETE FROM holdfast_attempts WHERE job_id {in:ids uuid} RETURNING job_id
 
 -- name: prune_parts

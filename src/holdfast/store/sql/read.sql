@@ -20,7 +20,7 @@ SELECT queue, type, state, count(*) AS jobs FROM holdfast_jobs WHERE {filters} G
 SELECT {event} FROM holdfast_events WHERE job_id = :id AND seq > :after ORDER BY seq LIMIT {limit}
 
 -- name: feed
--- Across all jobs, in an order in which nothing ever appears behind a reader: see `{horizon}`.
+-- Events of all jobs, ordered so that none ever appears behind a reader's position: see `{horizon}`.
 SELECT {event}
   FROM holdfast_events
  WHERE (pos, job_id, seq) > (:pos, :job_id, :seq)
@@ -32,16 +32,16 @@ SELECT {event}
 SELECT pos, job_id, seq FROM holdfast_events WHERE pos < {horizon} ORDER BY pos DESC, job_id DESC, seq DESC LIMIT 1
 
 -- name: log_extent
--- Up to where events were pruned; and the position at or above which a reader can not have been.
+-- The last pruned position, and the position that no reader can have reached.
 SELECT pruned, {beyond} AS beyond FROM holdfast_event_log
 
 -- name: log_is_ahead
--- Are there positions that no transaction of this server can have given out?
+-- Does the log contain positions that no transaction of this server can have assigned?
 SELECT {log end} >= {ceiling} AS ahead
 
 -- name: rebase
--- So far that nobody was told a position which is given out again. All who write events read this row first: the lock
--- waits for them, and they for it.
+-- Moves the base so far that no position is assigned twice. Every writer of events reads this row first: the row lock
+-- waits for them, and they wait for it.
 UPDATE holdfast_event_log SET base = {log end} + :jump RETURNING base
 
 -- name: attempts
@@ -68,7 +68,7 @@ SELECT job_id, count(*) AS parts FROM holdfast_parts WHERE job_id {in:ids uuid} 
 SELECT tenant, queue, type, requires, prefers, defer_seconds FROM holdfast_lanes WHERE id = :id
 
 -- name: ahead_in_lane
--- How many stand before it, counted no further than the limit.
+-- The number of jobs ahead of it, counted up to the limit.
 SELECT count(*) AS ahead
   FROM (SELECT 1
           FROM holdfast_jobs
@@ -79,3 +79,17 @@ SELECT count(*) AS ahead
 
 -- name: clock
 SELECT {now} AS now_at
+
+-- name: outlines
+-- Summaries of several jobs; a job of another tenant is not found.
+SELECT wanted.job, wanted.whose, {outline}, {now} AS now_at, {parts of jobs} AS parts
+  FROM {rows:wanted(job uuid, whose text)}
+  JOIN holdfast_jobs ON holdfast_jobs.id = wanted.job
+ WHERE holdfast_jobs.tenant = wanted.whose
+
+-- name: page_outlines
+SELECT {outline}, {now} AS now_at FROM holdfast_jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
+
+-- name: kinds_of_jobs
+-- Columns that events do not have.
+SELECT id, type, queue, policy, subject FROM holdfast_jobs WHERE id {in:ids uuid} ORDER BY id

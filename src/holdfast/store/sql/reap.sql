@@ -1,7 +1,7 @@
 -- name: lost_jobs
--- Running jobs whose execution is over without a word: the lease ran out (in some lifecycles only once the worker
--- is silent too), the process was seen to die and has not renewed it since, a clock of the policy ran out, or a cancel was not obeyed in time.
--- There is no index on the expiry: every renewal would then rewrite a wide row. Running jobs are few.
+-- Running jobs to reap: the lease expired (in some lifecycles only once the worker is offline too), the process crashed
+-- and has not renewed the lease since, a time limit of the policy passed, or a cancel request was ignored. The expiry has
+-- no index: each renewal would then rewrite a wide row. Running jobs are few.
 SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, holdfast_jobs.policy,
        holdfast_jobs.moves, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures,
        holdfast_jobs.lost, holdfast_jobs.lease_worker, holdfast_jobs.lease_expires_at,
@@ -38,7 +38,7 @@ SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, hol
 -- move: reap
 -- ends: lost
 -- data: error
--- The token is the one that was judged: a job finished or claimed again in the meantime is not touched.
+-- Guarded by the token that `lost_jobs` read: a job that was finished or claimed again since is not touched.
 UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:reap>retrying},
@@ -125,8 +125,8 @@ SELECT swept_at <= {now-:pause} AS stale,
 INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('reap', {now}) ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: mark_sweep
--- After a gap in which no process swept, silence proves nothing for as long as the gap was, up to a cap. A gap that
--- began within such a grace adds nothing to it: sweeps that are far apart would otherwise never find a lease over.
+-- After a gap without sweeps, expired leases are not reaped for a grace period as long as the gap, up to a cap. A gap that
+-- began within a grace period does not extend it: otherwise sweeps that are far apart would never reap a lease.
 UPDATE holdfast_sweeps
    SET grace_until = CASE WHEN swept_at > {now-2 * :interval} OR grace_until > swept_at THEN grace_until
                           WHEN swept_at <= {now-:grace_seconds} THEN {now+:grace_seconds}

@@ -1,7 +1,7 @@
 -- name: release_jobs
 -- move: release
 -- ends: released
--- The attempt is given back; the epoch is not, so the old token stays worthless.
+-- The attempt is refunded; the epoch is not, so the old token stays invalid.
 UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:release},

@@ -1,5 +1,5 @@
 -- name: ripen_jobs
--- Delayed jobs stand outside the claim index until their time has come. No state changes, so there is no event.
+-- Marks delayed jobs due, which puts them into the claim index. The state does not change, so there is no event.
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
@@ -19,7 +19,7 @@ RETURNING id, queue, type, priority
 
 -- name: requeue_due
 -- move: requeue
--- Lifecycles that queue a retry again instead of claiming it directly.
+-- For lifecycles in which a retry returns to `queued` before it is claimed.
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
@@ -45,7 +45,7 @@ RETURNING {moved}
 
 -- name: requeue_jobs
 -- move: requeue
--- An operator does not want to wait for the backoff.
+-- An operator skips the backoff.
 UPDATE holdfast_jobs
    SET came_from  = state,
        state      = {to:requeue},
@@ -60,7 +60,7 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: ripe_retries
--- Those that `requeue_due` would take, where hooks have a say in it.
+-- The jobs that `requeue_due` would move, for job types with hooks.
 SELECT id, type
   FROM holdfast_jobs
  WHERE NOT due

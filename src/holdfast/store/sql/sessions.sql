@@ -5,14 +5,14 @@ SELECT digest, key_id, {now}, {now+made.seconds}
 RETURNING expires_at
 
 -- name: live_session
--- Whether its key is good is asked apart, as of any request.
+-- Its key is checked separately, with each request.
 SELECT key_id, created_at, expires_at FROM holdfast_sessions WHERE digest = :digest AND expires_at > {now}
 
 -- name: end_session
 DELETE FROM holdfast_sessions WHERE digest = :digest RETURNING key_id
 
 -- name: sessions_were_used
--- Once a minute is enough, however many servers say so.
+-- At most once a minute, for all servers together.
 UPDATE holdfast_sessions
    SET used_at = {now}
  WHERE digest {in:digests text}

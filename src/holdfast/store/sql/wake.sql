@@ -1,6 +1,6 @@
 -- name: wake_waiting
 -- note: wake
--- Its time has not come, and it need not wait for it. A retry that its lifecycle queues first is requeued instead.
+-- Makes a delayed job due now. A retry that its lifecycle returns to `queued` first is requeued instead.
 UPDATE holdfast_jobs
    SET due        = TRUE,
        run_at     = {now},
@@ -13,7 +13,7 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: wake_running
--- If this execution is given back, the job does not wait.
+-- If this execution is released, the job is due at once.
 UPDATE holdfast_jobs
    SET woken_epoch = epoch
  WHERE id {in:ids uuid}

@@ -1,5 +1,5 @@
 -- name: webhooks
--- All of them, or those named: they are few.
+-- All webhooks, or those with the given ids: they are few.
 SELECT id, tenant, name, url, secrets, wanted, enabled, disabled_reason, failing_since AS failing_since_at, created_at
   FROM holdfast_webhooks
  WHERE {any:ids id uuid}
@@ -11,7 +11,7 @@ VALUES (:id, :tenant, :name, :url, :secrets, :wanted, {now})
 RETURNING id
 
 -- name: hold_webhook
--- Whoever changes it next waits for us, so that of two changes none is lost.
+-- Locks the row: a concurrent change waits, so that neither is lost.
 UPDATE holdfast_webhooks SET name = name WHERE id = :id RETURNING id
 
 -- name: change_webhook
@@ -27,7 +27,7 @@ UPDATE holdfast_webhooks
 RETURNING id
 
 -- name: drop_webhook
--- Its deliveries are found no more, and leave when they are old.
+-- Its deliveries are no longer listed, and are pruned by age.
 DELETE FROM holdfast_webhooks WHERE id = :id RETURNING id
 
 -- name: webhook_fails
@@ -49,7 +49,7 @@ RETURNING id
 SELECT pos, job_id, seq FROM holdfast_readers WHERE name = :name
 
 -- name: locked_reader
--- Nobody waits here: whoever holds the row does the work.
+-- Skipped if locked: the process that holds the row does the work.
 SELECT pos, job_id, seq FROM holdfast_readers WHERE name = :name
 {skip_locked}
 
@@ -68,7 +68,7 @@ UPDATE holdfast_readers
 RETURNING name
 
 -- name: told_jobs
--- What a message says of a job.
+-- The columns of a job that a webhook message contains.
 SELECT id, type, queue, subject, policy, max_attempts FROM holdfast_jobs WHERE id {in:ids uuid} ORDER BY id
 
 -- name: put_deliveries
@@ -89,7 +89,7 @@ SELECT asked.id
                   AND next_at <= {now})
 
 -- name: claim_deliveries
--- The next try is due when this one must be over: if nobody says how it went, it is made again.
+-- `next_at` is the end of the delivery lease: if no outcome is recorded by then, the delivery is retried.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_deliveries
@@ -107,7 +107,7 @@ UPDATE holdfast_deliveries
 RETURNING id
 
 -- name: claim_delivery
--- This one now, whatever its webhook does.
+-- Claims this delivery now, also if its webhook is disabled.
 UPDATE holdfast_deliveries
    SET tries   = tries + 1,
        next_at = {now+:lease_seconds}
@@ -130,7 +130,7 @@ SELECT id, webhook_id, tenant, job_id, seq, event, body, state, tries, log, crea
  LIMIT {limit}
 
 -- name: settle_delivery
--- `tries` names the try: who comes too late with the outcome of an earlier one changes nothing.
+-- `tries` identifies the attempt: a late outcome of an earlier attempt changes nothing.
 UPDATE holdfast_deliveries
    SET state       = :state,
        log         = :log,
@@ -151,7 +151,7 @@ UPDATE holdfast_deliveries
 RETURNING id
 
 -- name: prune_deliveries
--- What has been over for so long; and what nobody has come for: its webhook is switched off or gone.
+-- Finished deliveries older than `seconds`, and pending ones whose webhook is disabled or deleted.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_deliveries
@@ -174,7 +174,7 @@ INSERT INTO holdfast_alerts (kind, sent_at, held, memory) VALUES (:kind, :sent_a
 RETURNING kind
 
 -- name: failures
--- Executions that ended badly, behind a place in the log. The condition on verbs is that of the index.
+-- Failed executions after a position in the log. The condition on `verb` is that of the partial index.
 SELECT pos, job_id, seq, verb, to_state, attempt,
        (SELECT max_attempts FROM holdfast_jobs WHERE holdfast_jobs.id = holdfast_events.job_id) AS max_attempts
   FROM holdfast_events

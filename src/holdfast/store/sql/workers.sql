@@ -22,14 +22,14 @@ SELECT {worker} FROM holdfast_workers WHERE id = :id
 SELECT {worker} FROM holdfast_workers ORDER BY registered_at, id
 
 -- name: note_claim_scopes
--- Of two servers that write at the same moment one is lost; it notes its scope again within half a minute.
+-- The last of two concurrent writes wins; the other server writes its scope again within half a minute.
 UPDATE holdfast_workers SET claim_scopes = :scopes WHERE id = :id RETURNING id
 
 -- name: enable_worker
 UPDATE holdfast_workers SET enabled = :enabled WHERE id = :id RETURNING {worker}
 
 -- name: silent_workers
--- The silence is judged again at the moment of the update: a heartbeat in between keeps its worker alive.
+-- The condition is checked again by the update: a heartbeat in between keeps its worker online.
 UPDATE holdfast_workers
    SET liveness = 'offline'
  WHERE liveness <> 'offline'
@@ -37,7 +37,7 @@ UPDATE holdfast_workers
 RETURNING {worker}
 
 -- name: forget_workers
--- A worker process registers itself under a new id at each start. An operator's word outlives it; its row need not.
+-- A worker process registers under a new id at each start, so old rows are deleted; disabled workers are kept.
 DELETE FROM holdfast_workers
  WHERE kind = 'local'
    AND enabled

@@ -1,18 +1,18 @@
--- Holdfast's tables. They refuse what the lifecycle of a job does not allow, even by hand.
+-- The schema of Holdfast. Constraints and triggers reject moves that a job's lifecycle does not allow, also by hand.
 -- Times are microseconds since 1970, booleans 0 and 1.
 
 -- The database itself -------------------------------------------------------------------------------------------------
 
--- One row, written once: it tells this database from others. Connections compare it.
+-- One row, written once: the identity of this database, which every new connection reads.
 CREATE TABLE holdfast_database_identity (
     id text PRIMARY KEY NOT NULL
 ) STRICT;
 INSERT INTO holdfast_database_identity (id) VALUES (lower(hex(randomblob(16))));
 
--- What jobs are made of: types, lifecycles, policies, lanes, queues ---------------------------------------------------
+-- Job types, lifecycles, policies, lanes, queues -----------------------------------------------------------------------
 
--- `schema` is that of the payload. `conflict` is what another app declares under this name. `needs` names the extensions
--- that have hooks on this type, as a JSON array; NULL: none has. `needs_by` says so for each app that has declared it.
+-- `schema`: the JSON schema of the payload. `conflict`: another app's different declaration of this name. `needs`: the
+-- extensions with hooks on this type, as a JSON array, or NULL. `needs_by`: the same for each app that declares the type.
 CREATE TABLE holdfast_job_types (
     name        text    NOT NULL PRIMARY KEY,
     lifecycle   text    NOT NULL,
@@ -28,16 +28,16 @@ CREATE TABLE holdfast_job_types (
     updated_at  integer NOT NULL
 ) STRICT;
 
--- Lifecycles that apps declare beside the built-in ones, so that processes without the app know them too.
+-- Lifecycles declared by apps, stored so that processes without the app can use them.
 CREATE TABLE holdfast_lifecycles (
     name       text    NOT NULL PRIMARY KEY,
     body       text    NOT NULL,
     updated_at integer NOT NULL
 ) STRICT;
 
--- Policies and lanes are interned: rows are written once, never changed, and jobs point at them.
--- What the reaper judges by stands in columns, the rest of a policy in its body. `moves` are the legal moves of the
--- lifecycle as bits: a process that cannot read the body, because a newer version wrote it, goes on by these.
+-- Policies and lanes are interned: rows are written once and never changed, and jobs refer to them. The limits that the
+-- reaper checks are columns, the rest of a policy is in its body. `moves` are the legal moves of the lifecycle as bits: a
+-- process that cannot read the body, because a newer version wrote it, uses these.
 CREATE TABLE holdfast_policies (
     id                   integer PRIMARY KEY AUTOINCREMENT,
     digest               text    NOT NULL UNIQUE,
@@ -50,9 +50,9 @@ CREATE TABLE holdfast_policies (
     cancel_grace_seconds real    NOT NULL
 ) STRICT;
 
--- A lane is all jobs that the same workers may take. A claim picks lanes first, then the head of each,
--- so jobs that a worker may not take are never walked through. The digest is of all other columns: together they may be
--- longer than an index of PostgreSQL can hold.
+-- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
+-- never reads jobs that the worker may not claim. The digest covers all other columns: together they may exceed the size
+-- limit of a PostgreSQL index entry.
 CREATE TABLE holdfast_lanes (
     id            integer PRIMARY KEY AUTOINCREMENT,
     digest        text    NOT NULL UNIQUE,
@@ -92,23 +92,23 @@ CREATE TABLE holdfast_workers (
     last_heartbeat_at integer,
     heartbeat_seconds real    NOT NULL,
     offline_seconds   real    NOT NULL,
-    told              text,             -- what was last written about it into the events: see `note_workers`
+    told              text,             -- its status in the last event about it: see `note_workers`
     told_at           integer
 ) STRICT;
 
--- The names of worker processes that ended long ago, for the record of who ran what.
+-- The names of deleted workers, for the records of attempts.
 CREATE TABLE holdfast_past_workers (
     id   text NOT NULL PRIMARY KEY,
     name text NOT NULL
 ) STRICT;
 
--- The answer to a claim that carried a request id: a repeat gets the same leases.
+-- The answers to claims with a request id: a repeated request gets the same leases.
 CREATE TABLE holdfast_claims (
     worker_id  text    NOT NULL,
     request_id text    NOT NULL,
     claimed_at integer NOT NULL,
     leases     text    NOT NULL,
-    repeated   integer NOT NULL DEFAULT FALSE, -- it may have been answered twice: these leases are not taken back
+    repeated   integer NOT NULL DEFAULT FALSE, -- possibly answered twice: these leases are not revoked
     PRIMARY KEY (worker_id, request_id)
 ) STRICT;
 
@@ -151,7 +151,7 @@ CREATE TABLE holdfast_jobs (
     lease_instance      text,
     lease_token         text,
     lease_expires_at    integer,
-    last_worker         text,                     -- the lease before, kept for the record of the attempt
+    last_worker         text,                     -- the previous lease, for the record of the attempt
     last_instance       text,
     last_token          text,
     last_claimed_at     integer,
@@ -174,8 +174,8 @@ CREATE TABLE holdfast_jobs (
     root_id             text,
     parent_id           text,
     needs               text,                     -- extensions whose hooks every move runs, as JSON
-    woken_epoch         integer,                    -- the execution in which it was woken: given back, it does not wait
-    -- What a job looks like in each state; any other state is none.
+    woken_epoch         integer,                    -- the execution in which it was woken: if released, it is due at once
+    -- Which columns are set in each state; other states are invalid.
     CONSTRAINT holdfast_jobs_shape CHECK (CASE
         WHEN state = 'running'
         THEN due IS NULL AND finished_at IS NULL
@@ -191,7 +191,7 @@ CREATE TABLE holdfast_jobs (
         ELSE FALSE
     END),
     CONSTRAINT holdfast_jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
-    -- A claim takes many jobs in one statement, and one that has no attempt left would fail it for all of them.
+    -- A claim updates many jobs in one statement; a job without an attempt left would make it fail for all of them.
     CONSTRAINT holdfast_jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
     CONSTRAINT holdfast_jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
 ) STRICT;
@@ -208,7 +208,7 @@ CREATE INDEX holdfast_jobs_redriven ON holdfast_jobs (redrive_of) WHERE redrive_
 CREATE INDEX holdfast_jobs_of_subject ON holdfast_jobs (subject, id) WHERE subject IS NOT NULL;
 CREATE INDEX holdfast_jobs_of_parent ON holdfast_jobs (parent_id, id) WHERE parent_id IS NOT NULL;
 
--- What is left of a pruned job while its idempotency key holds: a repeated create is answered with its id.
+-- The idempotency keys of pruned jobs, while they are valid: a repeated create returns the id of the pruned job.
 CREATE TABLE holdfast_kept_keys (
     tenant          text    NOT NULL,
     idempotency_key text    NOT NULL,
@@ -217,15 +217,15 @@ CREATE TABLE holdfast_kept_keys (
     state           text    NOT NULL,
     policy          integer NOT NULL,
     created_at      integer NOT NULL,
-    expires_at      integer,          -- NULL: it holds for ever
-    kept_at         integer NOT NULL, -- its job is deleted a minute later at the earliest
+    expires_at      integer,          -- NULL: never
+    kept_at         integer NOT NULL, -- the job is deleted at least a minute later
     PRIMARY KEY (tenant, idempotency_key)
 ) STRICT;
 
 CREATE INDEX holdfast_kept_keys_of_job ON holdfast_kept_keys (job_id);
 CREATE INDEX holdfast_kept_keys_over ON holdfast_kept_keys (expires_at) WHERE expires_at IS NOT NULL;
 
--- A finished row changes in one way only: a later create takes over its idempotency key.
+-- The only allowed change of a finished row: a later create takes over its idempotency key.
 CREATE TRIGGER holdfast_jobs_final BEFORE UPDATE OF
     id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, pos, epoch,
     attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
@@ -247,7 +247,7 @@ END;
 CREATE TRIGGER holdfast_jobs_first_state BEFORE INSERT
     ON holdfast_jobs WHEN NEW.epoch <> 0
               OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0)
-              OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = NEW.id)  -- REPLACE deletes without asking the triggers
+              OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE id = NEW.id)  -- REPLACE deletes without firing triggers
 BEGIN
     SELECT RAISE(ABORT, 'HF001 no job starts in this state');
 END;
@@ -285,14 +285,14 @@ BEGIN
            END;
 END;
 
--- Also of a retry that is not due yet. (One that is about to be buried has no attempt left for a moment.)
+-- Also for a retry that is not due yet. (A retry that is about to move to `dead` has no attempt left for a moment.)
 CREATE TRIGGER holdfast_jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts
     ON holdfast_jobs WHEN NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts
 BEGIN
     SELECT RAISE(ABORT, 'HF001 the job waits for an attempt: attempt must stay below max_attempts; cancel it instead');
 END;
 
--- A job that waits for its children is looked at when one of them ends, however it ends.
+-- When a child finishes, its parent is checked, if it waits for children.
 CREATE TRIGGER holdfast_jobs_child_ended AFTER UPDATE OF finished_at ON holdfast_jobs
     WHEN NEW.parent_id IS NOT NULL
 BEGIN
@@ -311,8 +311,8 @@ END;
 
 -- History -------------------------------------------------------------------------------------------------------------
 
--- One row about the log of events: what is added to the number of a transaction to get the position of its events
--- (PostgreSQL only: see `rebase`), and the last position of which events were pruned.
+-- One row about the event log: `base` plus the transaction id is the position of an event (PostgreSQL only: see `rebase`);
+-- `pruned` is the last position of which events were pruned.
 CREATE TABLE holdfast_event_log (
     only_row integer NOT NULL PRIMARY KEY DEFAULT TRUE CHECK (only_row),
     base     integer NOT NULL,
@@ -320,8 +320,8 @@ CREATE TABLE holdfast_event_log (
 ) STRICT;
 INSERT INTO holdfast_event_log (base, pruned) VALUES (0, 0);
 
--- History. No foreign keys: they would lock the job row again on every event, and history may outlive it.
--- `pos` is the order of writing, which with one writer at a time is the order of commits.
+-- Events. No foreign keys: they would lock the job row on every insert, and events may outlive the job.
+-- `pos` is the order of inserts, which with a single writer is the commit order.
 CREATE TABLE holdfast_events (
     job_id     text    NOT NULL,
     seq        integer NOT NULL,
@@ -340,7 +340,7 @@ CREATE TABLE holdfast_events (
     percent    real,
     data       text,
     UNIQUE (job_id, seq),
-    -- Who may do what, once more: only workers start and finish, only workers and the system fail, and so on.
+    -- Which actor may make which move: only workers start and finish jobs, only workers and the system fail them.
     CONSTRAINT holdfast_events_actor CHECK (
         CASE to_state
             WHEN 'running'   THEN actor = 'worker'
@@ -386,7 +386,7 @@ BEGIN
     SELECT RAISE(ABORT, 'HF002 holdfast_events is append-only');
 END;
 
--- The one change of an attempt: when its job is pruned, its error goes, which may hold what its payload held.
+-- The only allowed change of an attempt: when its job is pruned, its error is deleted, which may contain payload data.
 CREATE TRIGGER holdfast_attempts_append_only BEFORE UPDATE ON holdfast_attempts
     WHEN NEW.error IS NOT NULL
          OR (NEW.job_id, NEW.epoch, NEW.tenant, NEW.attempt, NEW.worker_id, NEW.instance,
@@ -397,7 +397,7 @@ BEGIN
     SELECT RAISE(ABORT, 'HF002 holdfast_attempts is append-only');
 END;
 
--- How far each reader of the events has come.
+-- The position of each reader of the event log.
 CREATE TABLE holdfast_readers (
     name    text    NOT NULL PRIMARY KEY,
     pos     integer NOT NULL,
@@ -427,13 +427,13 @@ CREATE TABLE holdfast_parts (
 
 -- Extensions ----------------------------------------------------------------------------------------------------------
 
--- Which extensions this database knows, and when a process that has them last did maintenance.
+-- The known extensions, and when a process that has them last did maintenance.
 CREATE TABLE holdfast_extensions (
     name    text    NOT NULL PRIMARY KEY,
     seen_at integer NOT NULL
 ) STRICT;
 
--- Maintenance of extensions: when each task is due, when it last succeeded, how often it has failed since.
+-- Maintenance tasks of extensions: when each is due, when it last succeeded, and its failures since then.
 CREATE TABLE holdfast_maintenance (
     extension text    NOT NULL,
     task      text    NOT NULL,
@@ -444,7 +444,7 @@ CREATE TABLE holdfast_maintenance (
     PRIMARY KEY (extension, task)
 ) STRICT;
 
--- Moves that a hook has failed: they are tried again at `next_at`. Where `failures` is 0, a guard has put the move off.
+-- Moves that a hook has failed, to be retried at `next_at`. With `failures` 0, a guard has deferred the move.
 CREATE TABLE holdfast_hook_failures (
     job_id    text    NOT NULL,
     verb      text    NOT NULL,
@@ -455,37 +455,37 @@ CREATE TABLE holdfast_hook_failures (
     PRIMARY KEY (job_id, verb)
 ) STRICT;
 
--- Sweeps and figures that all processes share -------------------------------------------------------------------------
+-- Sweeps and statistics that all processes share -----------------------------------------------------------------------
 
--- When the last sweep succeeded anywhere: a gap means that silence proves nothing yet.
+-- When the last sweep succeeded, in any process. After a gap, expired leases are not reaped until `grace_until`.
 CREATE TABLE holdfast_sweeps (
     name        text    NOT NULL PRIMARY KEY,
     swept_at    integer NOT NULL,
     grace_until integer
 ) STRICT;
 
--- What is counted seldom and read often: one process counts, all of them show it.
+-- Statistics that one process counts and all processes read.
 CREATE TABLE holdfast_counted (
     name     text    NOT NULL PRIMARY KEY,
-    taken_at integer NOT NULL,           -- when the figures were true
-    asked_at integer NOT NULL,           -- when a process last began to count: others wait for it for a while
+    taken_at integer NOT NULL,           -- when the figures were counted
+    asked_at integer NOT NULL,           -- when a process last began to count; others wait for it up to a timeout
     figures  text    NOT NULL
 ) STRICT;
 
 -- Keys, sessions, secrets and the audit log ---------------------------------------------------------------------------
 
--- Only a digest of the secret part is kept; the id is public and finds the row.
+-- Only a digest of the secret part is stored; the id is public.
 CREATE TABLE holdfast_keys (
     id              text    NOT NULL PRIMARY KEY,
     kind            text    NOT NULL CHECK (kind IN ('client', 'worker', 'admin')),
     tenant          text    NOT NULL,
     name            text,
-    subject         text,                      -- the user it stands for
+    subject         text,                      -- the user that it authenticates
     digest          text    NOT NULL,
     scopes          text    NOT NULL,
-    worker_id       text,                      -- a worker's key belongs to one worker
+    worker_id       text,                      -- a worker key belongs to one worker
     rate_per_second real,
-    expires_in      real,                      -- seconds, as it was made: its replacement gets as many
+    expires_in      real,                      -- seconds, as created; a replacement key gets the same
     created_at      integer NOT NULL,
     expires_at      integer,
     revoked_at      integer,
@@ -495,7 +495,7 @@ CREATE TABLE holdfast_keys (
 
 CREATE INDEX holdfast_keys_of_worker ON holdfast_keys (worker_id) WHERE worker_id IS NOT NULL;
 
--- A browser that has signed in with a key. Only a digest of what its cookie holds is kept.
+-- Browser sessions, signed in with a key. Only a digest of the cookie is stored.
 CREATE TABLE holdfast_sessions (
     digest     text    NOT NULL PRIMARY KEY,
     key_id     text    NOT NULL,
@@ -506,13 +506,13 @@ CREATE TABLE holdfast_sessions (
 
 CREATE INDEX holdfast_sessions_over ON holdfast_sessions (expires_at);
 
--- What all servers before one database share to sign with, made by the first that needs it.
+-- Signing secrets that all servers of this database share, created by the first that needs one.
 CREATE TABLE holdfast_secrets (
     name  text NOT NULL PRIMARY KEY,
     value text NOT NULL
 ) STRICT;
 
--- Each line holds a digest of itself and of the line before, so that a change or a gap shows.
+-- Each entry contains a digest of itself and of the previous entry, which reveals changes and gaps.
 CREATE TABLE holdfast_audit (
     seq      integer NOT NULL PRIMARY KEY,
     at       integer NOT NULL,
@@ -541,7 +541,7 @@ CREATE TABLE holdfast_webhooks (
     tenant          text    NOT NULL,
     name            text,
     url             text    NOT NULL,
-    secrets         text    NOT NULL,      -- the newest first; all of them sign while one takes over from another
+    secrets         text    NOT NULL,      -- the newest first; all of them sign during a rotation
     wanted          text    NOT NULL,      -- which events, of which job types and queues
     enabled         integer NOT NULL DEFAULT TRUE,
     disabled_reason text,
@@ -559,7 +559,7 @@ CREATE TABLE holdfast_deliveries (
     body        text    NOT NULL,
     state       text    NOT NULL CHECK (state IN ('pending', 'delivered', 'failed')),
     tries       integer NOT NULL DEFAULT 0,
-    log         text    NOT NULL,         -- the last tries: when, how long, what came back
+    log         text    NOT NULL,         -- the last attempts: time, duration, response
     created_at  integer NOT NULL,
     next_at     integer NOT NULL,
     finished_at integer,
@@ -570,10 +570,10 @@ CREATE INDEX holdfast_deliveries_due ON holdfast_deliveries (webhook_id, next_at
 CREATE INDEX holdfast_deliveries_of ON holdfast_deliveries (webhook_id, id);
 CREATE INDEX holdfast_deliveries_old ON holdfast_deliveries (next_at);
 
--- When an alert of each kind was last sent, and how many have been held back since.
+-- When an alert of each kind was last sent, and how many were suppressed since.
 CREATE TABLE holdfast_alerts (
     kind    text    NOT NULL PRIMARY KEY,
     sent_at integer,
     held    integer NOT NULL DEFAULT 0,
-    memory  text                          -- the latest failures of each job type, for the kind that counts them
+    memory  text                          -- the latest failures of each job type, for the alert on failures
 ) STRICT;

@@ -1,9 +1,9 @@
--- How many jobs wait and run, of each queue and type: counted by one process and kept for all of them.
+-- Queue statistics: waiting and running jobs of each queue and type, counted by one process and stored for all of them.
 
 -- name: depths
--- Each kind by an index that holds nothing else. A delayed job whose time has come waits, though nobody has said so yet.
--- `order by` and the limit keep PostgreSQL on the index: it takes jobs that are neither due nor not due for such that
--- are not, and would read the whole table.
+-- Each kind is counted with its own partial index. A delayed job whose time has come counts as waiting, also before
+-- `ripen_jobs` has marked it due. ORDER BY and LIMIT keep PostgreSQL on the index: its estimate counts rows with
+-- `due IS NULL` as not due, and it would read the whole table.
 SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
                                                   WHERE q.tenant = l.tenant
                                                     AND q.name = l.queue
@@ -24,7 +24,7 @@ SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
   JOIN holdfast_lanes l ON l.id = d.lane
 
 -- name: crews
--- The workers of each status, and the slots they have.
+-- The number of workers of each status, and their slots.
 SELECT CASE WHEN enabled THEN liveness ELSE 'disabled' END AS status, count(*) AS workers, coalesce(sum(slots), 0) AS slots
   FROM holdfast_workers
  GROUP BY status
@@ -33,7 +33,7 @@ SELECT CASE WHEN enabled THEN liveness ELSE 'disabled' END AS status, count(*) A
 SELECT taken_at, figures, {now} AS seen_at FROM holdfast_counted WHERE name = :name
 
 -- name: begin_count
--- The turn to count: for one process, once the figures are old and whoever had the turn is done or silent for too long.
+-- One process gets the turn to count: when the figures are stale and the last counter has finished or timed out.
 INSERT INTO holdfast_counted (name, taken_at, asked_at, figures) VALUES (:name, {now-1}, {now}, '')
     ON CONFLICT (name) DO UPDATE
    SET asked_at = excluded.asked_at
@@ -42,5 +42,5 @@ INSERT INTO holdfast_counted (name, taken_at, asked_at, figures) VALUES (:name, 
 RETURNING asked_at
 
 -- name: end_count
--- Whoever lost the turn meanwhile keeps its figures to itself.
+-- A process that has lost its turn stores nothing.
 UPDATE holdfast_counted SET taken_at = {now}, figures = :figures WHERE name = :name AND asked_at = :asked_at RETURNING taken_at

@@ -1,8 +1,8 @@
--- The database's clock was set back: times that were written before lie in the future now. What was meant to last from
--- then on lasts from now on. A difference of 5 s at most is none: machines and statements overlap by less.
+-- Corrections after the database clock was set back: stored times lie in the future, and durations start again from now.
+-- Differences of up to 5 s are ignored: concurrent statements and clock skew cause less.
 
 -- name: leases_set_back
--- No lease lasts longer than from now on. A worker that lives renews it as ever; of one that does not, it runs out.
+-- No lease lasts longer than `lease_seconds` from now. A live worker renews it; that of a dead worker expires.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
@@ -25,7 +25,7 @@ UPDATE holdfast_jobs
 RETURNING id
 
 -- name: retries_set_back
--- A retry waits as long as its backoff is, from now on.
+-- The backoff of a retry starts again from now.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
@@ -43,9 +43,9 @@ UPDATE holdfast_jobs
 RETURNING id
 
 -- name: delays_set_back
--- What became due in the last minute that is known of the old clock, and was not made claimable yet, is due. Any other
--- time that a job was given stays: it never starts too early. What was written in the last minute goes by the new clock:
--- so `updated_at` is set too, or a clock that went back by less than a minute would find the same rows again.
+-- Jobs whose `run_at` fell into the last minute of the old clock, and that were not marked due yet, become due. Other
+-- times stay: no job starts too early. Rows updated in the last minute already follow the new clock: `updated_at` is set
+-- too, so that a clock set back by less than a minute does not select the same rows again.
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
@@ -64,7 +64,7 @@ UPDATE holdfast_jobs
 RETURNING id
 
 -- name: workers_set_back
--- They were heard from now at the latest.
+-- No heartbeat or registration lies in the future.
 UPDATE holdfast_workers
    SET last_heartbeat_at = CASE WHEN last_heartbeat_at > {now} THEN {now} ELSE last_heartbeat_at END,
        registered_at     = CASE WHEN registered_at > {now} THEN {now} ELSE registered_at END
@@ -76,7 +76,7 @@ RETURNING id
 UPDATE holdfast_counted SET taken_at = {now}, asked_at = {now} WHERE taken_at > {now+5} OR asked_at > {now+5} RETURNING name
 
 -- name: sweeps_set_back
--- One process takes it on: where the clock stood is in `grace_until` until it is done.
+-- One process does the correction: `grace_until` holds the time of the old clock until it has finished.
 UPDATE holdfast_sweeps
    SET grace_until = swept_at,
        swept_at = {now}
@@ -85,7 +85,7 @@ UPDATE holdfast_sweeps
 RETURNING name
 
 -- name: deliveries_set_back
--- Of these it is not known when they were written: they move with the clock.
+-- It is not stored when `next_at` was written: shift it by as much as the clock.
 UPDATE holdfast_deliveries
    SET next_at = next_at - ((SELECT grace_until FROM holdfast_sweeps WHERE name = 'reap') - {now})
  WHERE state = 'pending'

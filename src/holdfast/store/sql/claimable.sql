@@ -1,6 +1,6 @@
 -- name: look
--- All that an idle worker asks before it claims, at once. Due is what stands in a lane that it may take from: the
--- conditions are those of `open_lanes`, and a test keeps the two alike.
+-- One read for an idle worker: is there anything to claim, when is the next delayed job due, has a lease expired? `due`
+-- has the same conditions as `open_lanes`; a test compares the two.
 SELECT w.enabled,
        {now} AS seen_at,
        EXISTS (SELECT 1
@@ -22,8 +22,8 @@ SELECT w.enabled,
  WHERE w.id = :worker
 
 -- name: instances
--- The processes that hold jobs now, so far as they gave a name. A worker with a key speaks over HTTP: it names its
--- processes as it likes and holds no lock, so a name of its says nothing about who lives.
+-- The named processes that hold leases now. Workers with a key are excluded: they use HTTP, choose their own instance names
+-- and hold no advisory lock, so their names do not show whether they live.
 SELECT DISTINCT lease_instance
   FROM holdfast_jobs
  WHERE state = 'running'
@@ -39,7 +39,7 @@ SELECT id, lease_token
  ORDER BY id
 
 -- name: going_on
--- Those of the given jobs that this worker holds and need not stop, by whatever token. A look without locks.
+-- Those of the given jobs that this worker holds, under any token, and that are not to be canceled. Takes no locks.
 SELECT id, lease_token
   FROM holdfast_jobs
  WHERE id {in:ids uuid}

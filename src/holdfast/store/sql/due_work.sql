@@ -1,6 +1,6 @@
 -- name: chores
--- What maintenance would find to do, at a glance and without a lock: most of the time that is nothing. Each of these may
--- be true in vain; none is false while its step would find something.
+-- Which maintenance steps have work, in one read without locks: usually none. False positives are possible; false
+-- negatives are not.
 SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,
        NOT EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > {now-:pause} AND swept_at <= {now+5}) AS unswept,
        coalesce((SELECT run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,

@@ -3,7 +3,7 @@ SELECT id FROM holdfast_jobs WHERE id = :id
 {locked}
 
 -- name: hold_job
--- Right before the commit of a transaction of its handler: nothing is written for a lease that is lost.
+-- Checks and locks the lease right before a handler's transaction commits: a lost lease writes nothing.
 SELECT holdfast_jobs.id
   FROM holdfast_jobs
  WHERE holdfast_jobs.id = :id

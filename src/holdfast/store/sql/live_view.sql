@@ -1,12 +1,12 @@
--- What `holdfast top` looks at every second. Finished jobs are never counted as a whole: there may be any number.
+-- Queries of `holdfast top`, run every second. They never count all finished jobs.
 
 -- name: top_waiting
--- All that could run now, exactly, and since when the oldest of it could.
+-- The exact number of claimable jobs, and how long the oldest has waited.
 SELECT queue, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_jobs WHERE due GROUP BY queue
 
 -- name: top_counts
--- Each kind by its own index, no further than the limit. PostgreSQL takes jobs that are neither due nor not due for
--- such that are not, and would read the whole table for the delayed ones but for the limit.
+-- Each kind uses its own index and stops at the limit. Without the limit PostgreSQL would read the whole table for the
+-- delayed jobs: its estimate counts rows with `due IS NULL` as not due.
 SELECT queue, 'created' AS kind, count(*) AS jobs FROM holdfast_jobs WHERE state = 'created' GROUP BY queue
 UNION ALL
 SELECT queue, 'delayed', count(*)
@@ -39,7 +39,7 @@ SELECT id, type, queue, attempt, max_attempts, step, percent, eta_at, claimed_at
  LIMIT {limit}
 
 -- name: top_workers
--- Those alive, and those that went a short while ago.
+-- Live workers, and those that stopped recently.
 SELECT {worker}
   FROM holdfast_workers
  WHERE liveness <> 'offline'
@@ -48,8 +48,8 @@ SELECT {worker}
  LIMIT {limit}
 
 -- name: top_flow
--- What came and went between two looks. `happened` counts all events of jobs; the newest of them are sorted by queue
--- and way, and stand for the rest.
+-- Jobs created and finished between two refreshes. `happened` counts all job events; the newest of them are grouped by
+-- queue and direction, as a sample of the rest.
 SELECT holdfast_jobs.queue,
        CASE WHEN e.verb = 'create' THEN 'in'
             WHEN e.to_state IN ('succeeded', 'dead', 'canceled', 'rejected') THEN 'out'
@@ -67,7 +67,7 @@ SELECT holdfast_jobs.queue,
  GROUP BY holdfast_jobs.queue, way
 
 -- name: top_ended
--- Newest first, so far as they are among the newest events.
+-- Recently finished jobs, newest first, among the newest events.
 SELECT e.job_id, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.policy, e.to_state, e.reason, e.attempt, holdfast_jobs.max_attempts,
        holdfast_jobs.last_claimed_at AS claimed_at, e.at
   FROM (SELECT pos, job_id, seq, to_state, reason, attempt, at

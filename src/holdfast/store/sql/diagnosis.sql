@@ -1,12 +1,12 @@
 -- name: queue_counts
--- One walk over all jobs answers for all queues.
+-- One scan of all jobs, for all queues.
 SELECT tenant, queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END) AS oldest_at
   FROM holdfast_jobs
  GROUP BY tenant, queue, state
  ORDER BY tenant, queue, state
 
 -- name: held_by_worker
--- How many jobs each worker holds, and the one that it claimed first.
+-- The number of leases of each worker, and its oldest.
 SELECT lease_worker, jobs, id AS oldest
   FROM (SELECT lease_worker, id, count(*) OVER (PARTITION BY lease_worker) AS jobs,
                row_number() OVER (PARTITION BY lease_worker ORDER BY claimed_at, id) AS place
@@ -22,7 +22,7 @@ SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
    AND lease_expires_at <= {now-:seconds}
 
 -- name: waiting_lanes
--- Lanes with a job that is due, in an open queue.
+-- Lanes with a due job, in a queue that is not paused.
 SELECT l.tenant, l.queue, l.type, l.requires
   FROM holdfast_lanes l
  WHERE EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.due AND j.lane = l.id)
@@ -31,7 +31,7 @@ SELECT l.tenant, l.queue, l.type, l.requires
  LIMIT {limit}
 
 -- name: recent_deaths
--- The second condition is the index's own: without it SQLite would not see that the index will do.
+-- `state <> 'succeeded'` repeats the condition of the partial index: without it SQLite does not use that index.
 SELECT reason, count(*) AS jobs
   FROM holdfast_jobs
  WHERE finished_at >= {now-:seconds}
@@ -41,7 +41,7 @@ SELECT reason, count(*) AS jobs
  ORDER BY jobs DESC, reason
 
 -- name: last_sweep
--- When it was, and whether there is anything that a sweep might have to do.
+-- When the last sweep ran, and whether there is anything to sweep.
 SELECT (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap') AS swept_at,
        EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > {now-:seconds}) AS fresh,
        EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE NOT due) AS needed

@@ -1,5 +1,5 @@
 -- name: begin_claim
--- Whoever sends the same request at the same time waits here for our commit, and then finds our answer.
+-- A concurrent request with the same id blocks here until this transaction commits, and then reads its answer.
 INSERT INTO holdfast_claims (worker_id, request_id, claimed_at, leases)
 VALUES (:worker, :request, {now}, '[]')
     ON CONFLICT (worker_id, request_id) DO NOTHING

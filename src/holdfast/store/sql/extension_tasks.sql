@@ -11,8 +11,8 @@ RETURNING task
 DELETE FROM holdfast_maintenance WHERE extension {in:names text} AND due_at <= {now-:seconds} RETURNING task
 
 -- name: take_task
--- The process that gets it holds its row to the end of the transaction; the others pass it by. `most`: an interval that
--- was longer before, or a clock that was set back.
+-- The process that gets the task holds the row lock until its transaction ends; the others skip it. A `due_at` beyond
+-- `most` means that the interval was longer before, or that the clock was set back.
 WITH free AS (
     SELECT task
       FROM holdfast_maintenance
@@ -45,7 +45,7 @@ RETURNING failures
 SELECT name, seen_at, {now} AS now_at FROM holdfast_extensions ORDER BY name
 
 -- name: stale_extensions
--- Those that no process which does maintenance has had for a while, or ever.
+-- Extensions that no maintenance process has had for `seconds`, or ever.
 SELECT known.name
   FROM (SELECT name FROM holdfast_extensions
         UNION
@@ -55,7 +55,7 @@ SELECT known.name
  ORDER BY known.name
 
 -- name: jobs_that_need
--- Those that have not ended, up to the limit.
+-- Counts unfinished jobs, up to the limit.
 SELECT count(*) AS jobs
   FROM (SELECT 1 AS one
           FROM holdfast_jobs

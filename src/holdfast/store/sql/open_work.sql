@@ -1,5 +1,5 @@
 -- name: openings
--- The lanes from which somebody could take a job now, among those that anybody here waits for.
+-- The lanes with claimable jobs, among the queues and types that long polls of this server wait for.
 SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
        (SELECT count(*) FROM (SELECT 1 FROM holdfast_jobs r WHERE r.due AND r.lane = l.id LIMIT 100) AS first) AS ready
   FROM holdfast_lanes l
@@ -10,7 +10,7 @@ SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
  LIMIT {limit}
 
 -- name: not_yet_open
--- When the first delayed job becomes ripe, and whether a lease has run out.
+-- When the next delayed job becomes due, and whether a lease has expired.
 SELECT {now} AS seen_at,
        (SELECT run_at FROM holdfast_jobs WHERE NOT due AND {mine or plain:holdfast_jobs} ORDER BY run_at LIMIT 1) AS next_at,
        EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running' AND {mine or plain:holdfast_jobs} AND lease_expires_at <= {now}) AS lost

@@ -1,9 +1,9 @@
--- What workers do, as lines in the log of events: there `job_id` is a worker, and the tenant nobody's.
+-- Events about workers in the event log: `job_id` is the id of the worker, and the tenant is '*'.
 
 -- name: unsaid_workers
--- Those of whom the log says something else than what is true now, or nothing. As `Worker.with_holding` has it: busy from
--- the claim on, whatever the last heartbeat said, and idle from the report on. Of one that is both by turns the log says
--- so once in `calm` seconds: there may be many servers that look, and many workers.
+-- Workers whose status differs from the last one in the event log. As in `Worker.with_holding`, a worker is busy while it
+-- holds a lease, whatever its last heartbeat said. A change between busy and idle is recorded at most once in `calm`
+-- seconds per worker, for all servers together.
 SELECT id, name, told, status
   FROM (SELECT id, name, told, told_at,
                CASE WHEN NOT enabled THEN 'disabled'
@@ -38,8 +38,8 @@ UPDATE holdfast_workers
 RETURNING holdfast_workers.id
 
 -- name: old_worker_lines
--- The first few of each worker, so that nobody's long list is read through. The last one stays: the next takes its
--- number from it.
+-- The first few events of each worker, so that no long list is read. The last one stays: the next event is numbered
+-- after it.
 SELECT holdfast_events.job_id, holdfast_events.seq
   FROM holdfast_workers
   JOIN holdfast_events ON holdfast_events.job_id = holdfast_workers.id
