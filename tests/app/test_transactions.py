@@ -417,7 +417,7 @@ class TestWrongConnections:
             other = await asyncpg.connect(postgres_server_url)
             session = Session(sqlalchemy.create_engine(of_sqlalchemy("psycopg", postgres_server_url)))
         wrong = [(object(), "cannot"), ("url", "cannot"), (engine, "cannot"), (Base(), "cannot")]
-        for connection, says in [*wrong, (other, f"the jobs live in {here}"), (session, f"the jobs live in {here}")]:
+        for connection, says in [*wrong, (other, f"the jobs are in {here}"), (session, f"the jobs are in {here}")]:
             with pytest.raises(Invalid, match=says) as refused:
                 await bill.options(connection=connection).enqueue(1)
             assert refused.value.code == "invalid_connection"

@@ -70,7 +70,7 @@ async def test_a_server_on_sqlite_warns_of_a_version_that_can_damage_its_log(
 ) -> None:
     monkeypatch.setattr(startup_log, "_logged", set())
     monkeypatch.setattr(health_monitor, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(diagnostics, "_VERSION", Query("checkup_version", f"SELECT '{version}' AS version"))
+    monkeypatch.setattr(diagnostics, "_VERSION", Query("diagnostics_version", f"SELECT '{version}' AS version"))
     await start(fresh_sqlite_url, caplog)
     async with serving(fresh_sqlite_url) as served:
         health = await checked(served)

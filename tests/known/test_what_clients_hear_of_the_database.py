@@ -83,7 +83,7 @@ async def stop_server(postgres: PostgresServer) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind", "logged"),
     [
-        (change_password, "does not accept the user or the password", f'failed for user "{USER}"'),
+        (change_password, "authentication failed", f'failed for user "{USER}"'),
         (allow_no_connections, "too many connections", f'for role "{USER}"'),
         (close_database, "does not allow it", f'database "{DATABASE}" is not currently accepting connections'),
         (take_rights_away, "lacks a permission", "permission denied for table"),

@@ -208,7 +208,7 @@ async def test_a_connection_to_the_wrong_database_is_a_typed_error(
     sqlite = sqlite3.connect(":memory:")
     for url, connection in ((fresh_postgres_url, sqlite), (fresh_sqlite_url, postgres)):
         async with opened(url) as engine:
-            with pytest.raises(Invalid, match="the jobs live in") as caught:
+            with pytest.raises(Invalid, match="the jobs are in") as caught:
                 await engine.create(NewJob(type="bill"), connection=connection)
             assert caught.value.code == "invalid_connection"
             assert await engine.reads.counts() == []

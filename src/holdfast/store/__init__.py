@@ -1,4 +1,4 @@
-"""The only place with SQL. The engine names queries; a store runs them on PostgreSQL or SQLite."""
+"""Database access: all SQL of Holdfast. The engine calls queries by name; a store runs them on PostgreSQL or SQLite."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def open_store(
     migrate: str = UNNAMED.migrate,
     extensions: Iterable[Tables] = (),
 ) -> PostgresStore | SqliteStore:
-    """The store behind a URL. A SQLite file is made and brought up to date; a stale PostgreSQL schema is an error.
+    """Open the store of a database URL. SQLite is created and migrated; an outdated PostgreSQL schema is an error.
 
-    `migrate` is the command that such an error asks for. `extensions` bring tables of their own.
+    `migrate` is the command that this error suggests. `extensions` may have migrations of their own.
     """
     clock, ids = clock or Clock(), ids or Ids()
     if dialect_of(url) == "sqlite":

@@ -1,4 +1,4 @@
-"""The keys of the advisory locks that Holdfast takes in PostgreSQL, where an application may take locks of its own."""
+"""The keys of the advisory locks that Holdfast takes in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAMESPACE = "holdfast"
 
 
 def lock_key(purpose: str) -> int:
-    """64 bits of a hash, so that no lock of an application has the same key."""
+    """64 bits of a hash, so that advisory locks of an application do not collide."""
     return int.from_bytes(sha256(f"{NAMESPACE}:{purpose}".encode()).digest()[:8], signed=True)
 
 
@@ -16,5 +16,5 @@ MIGRATION = lock_key("migration")
 
 
 def worker_lock(instance: str) -> int:
-    """Held by a worker process as long as it lives."""
+    """The advisory lock that a worker process holds while it lives."""
     return lock_key(f"worker:{instance}")

@@ -1,4 +1,4 @@
-"""The seam between meaning and storage: a store runs work in transactions, a transaction runs queries by name."""
+"""The interface of a store: it runs work in transactions, and a transaction runs queries by name."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Row(Protocol):
 
 
 class Tx(Protocol):
-    """One transaction. A query that moves jobs writes its history with them, in the same transaction.
+    """One transaction. A query that moves jobs writes their history in the same transaction.
 
-    `alone`: there is no transaction around the statements, each commits by itself.
-    `lock_errors`: raised when a lock was not to be had in that time.
-    `lock_seconds`: how long a statement with `{lock_timeout}` waits for another transaction; None: without a limit.
+    `alone`: autocommit, there is no transaction around the statements.
+    `lock_errors`: what the driver raises on a lock timeout.
+    `lock_seconds`: the lock timeout of statements with `{lock_timeout}`; None: no limit.
     """
 
     alone: bool
@@ -41,47 +41,46 @@ class Tx(Protocol):
     async def one(self, query: Query, **params: Any) -> Row | None: ...
 
     async def run(self, query: Query, **params: Any) -> None:
-        """A write whose answer is not needed. It may be sent together with others, in order: before the next query at
-        the latest, and before the commit."""
+        """A write whose result is not needed. It may be buffered and sent with others, in order: before the next query
+        or the commit at the latest."""
         ...
 
     async def flush(self) -> None:
-        """Send what `run` has kept back."""
+        """Send the writes that `run` has buffered."""
         ...
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:
-        """What is done inside is undone when it raises, and the rest of the transaction goes on. `alone`: it is a
-        transaction of its own."""
+        """Roll back what is done inside if it raises; the rest of the transaction goes on. `alone`: a transaction of
+        its own."""
         ...
 
     async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
-        """Run an extension's coroutine, which may await this transaction and nothing else, for so long at most.
+        """Run an extension's hook with a timeout. It may await this transaction and nothing else.
 
-        `blocked` is told how many seconds it has held up everything else, if these are many."""
+        `blocked` is called with the seconds for which the hook blocked the event loop or the writer, if it did."""
         ...
 
     async def wait_for_locks(self) -> None:
-        """From here on without the limit of `{lock_timeout}`: hooks wait for locks of their own as long as they may
-        run."""
+        """Lift the limit of `{lock_timeout}` from here on: hooks may wait for locks until their own timeout."""
         ...
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
-        """Run once the work is on disk; not at all if it does not get there. A hint does no harm if it is given though
-        the work never got there: that may happen in a transaction that is not ours."""
+        """Run the callback after the commit, and not after a rollback. A `hint` is harmless without a commit: in a
+        caller's own transaction it may be sent anyway."""
         ...
 
 
 Work = Callable[[Tx], Awaitable[T]]
-# Told of every query when it has ended: how many seconds it took, and what it failed with. On SQLite the threads that
-# read and write call it, several at once: whoever listens there keeps to what is safe from any thread.
+# Called after every query with its duration in seconds and its error. On SQLite it is called from the reader and writer
+# threads, possibly concurrently: it must be thread-safe.
 Watch = Callable[[Query, float, BaseException | None], None]
 
-# What a store does besides queries. It is told of if it fails: a database that is away fails at nothing else.
+# Steps other than queries. Only failures are reported: an unreachable database fails at nothing else.
 CONNECT, BEGIN, COMMIT = (Query(word, word.upper()) for word in ("connect", "begin", "commit"))
 
 
 class Watched:
-    """Around one of these: whoever watches is told of what went wrong."""
+    """A context manager around such a step that reports its failure to the observer."""
 
     __slots__ = ("_began", "_clock", "_step", "_watch")
 
@@ -97,18 +96,18 @@ class Watched:
 
 
 class Store(Protocol):
-    """Deadlocks, serialization failures, busy files and dropped connections are retried in here, with jitter.
+    """A store retries deadlocks, serialization failures, busy files and lost connections, with jitter.
 
-    Work may therefore run more than once, but takes effect at most once. When the answer to a commit was lost,
-    `OutcomeUnknown` says so: it is never reported as success, and never as failure.
+    So work may run more than once, but takes effect at most once. If the connection was lost during a commit,
+    `OutcomeUnknown` is raised: neither success nor failure is reported.
     """
 
     watch: Watch | None
 
     async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
-        """Run work in a transaction. `alone` says that it is one statement and needs no BEGIN around it.
+        """Run work in a transaction. `alone`: it is a single statement and needs no BEGIN around it.
 
-        Without `retry_locked`, `Locked` is raised as soon as a lock was not to be had in time.
+        Without `retry_locked`, a lock timeout raises `Locked` at once.
         """
         ...
 
@@ -118,7 +117,7 @@ class Store(Protocol):
 
 
 def tell(callbacks: Iterable[Callable[[], None]]) -> None:
-    """The work is on disk: a listener that fails cannot undo it, and must not make it look undone (S14)."""
+    """Run callbacks after a commit. One that fails is logged and does not make the commit look failed."""
     for callback in callbacks:
         try:
             callback()
@@ -127,9 +126,9 @@ def tell(callbacks: Iterable[Callable[[], None]]) -> None:
 
 
 def check_params(query: Query, statement: Statement, params: dict[str, Any]) -> None:
-    """A missing or extra argument is our own mistake; say which query and which name."""
+    """Raise for missing or unknown arguments, with the name of the query."""
     wanted = {name.partition(".")[0] for name in statement.params} - {"now"}
     if missing := wanted - params.keys():
         raise TypeError(f"query {query.name} needs {sorted(missing)}")
     if extra := params.keys() - wanted - {"actor"}:
-        raise TypeError(f"query {query.name} knows no {sorted(extra)}")
+        raise TypeError(f"query {query.name} has no parameter {sorted(extra)}")

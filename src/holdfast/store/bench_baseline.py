@@ -1,6 +1,6 @@
-"""Hand-written SQL on a table of its own: what `holdfast bench` compares with, and nothing else uses.
+"""The baseline of `holdfast bench`: a minimal queue in hand-written SQL on its own table, for comparison only.
 
-A queue in three columns: no history, no lease, no key, no refusal. It goes through the same driver to the same disk.
+Three columns; no history, leases, idempotency keys or checks. It uses the same driver and the same disk.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from holdfast.store.sqlite import SqliteStore
 BATCH = 1000
 TAKEN_AT_ONCE = 100
 
-_DROP = Query("ceiling_drop", "DROP TABLE IF EXISTS holdfast_bench")
+_DROP = Query("baseline_drop", "DROP TABLE IF EXISTS holdfast_bench")
 _MAKE = Query(
-    "ceiling_make",
+    "baseline_make",
     "CREATE TABLE holdfast_bench (id integer PRIMARY KEY, state text NOT NULL, payload text NOT NULL)",
 )
-_INDEX = Query("ceiling_index", "CREATE INDEX holdfast_bench_ready ON holdfast_bench (id) WHERE state = 'ready'")
+_INDEX = Query("baseline_index", "CREATE INDEX holdfast_bench_ready ON holdfast_bench (id) WHERE state = 'ready'")
 _PUT = Query(
-    "ceiling_put", "INSERT INTO holdfast_bench (id, state, payload) VALUES (:id, 'ready', :payload) RETURNING id"
+    "baseline_put", "INSERT INTO holdfast_bench (id, state, payload) VALUES (:id, 'ready', :payload) RETURNING id"
 )
 _PUT_MANY = Query(
-    "ceiling_put_many",
+    "baseline_put_many",
     """INSERT INTO holdfast_bench (id, state, payload)
        SELECT fresh.id, 'ready', fresh.payload FROM {rows:fresh(id integer, payload text)} WHERE TRUE
        RETURNING id""",
 )
 _TAKE = Query(
-    "ceiling_take",
+    "baseline_take",
     """UPDATE holdfast_bench SET state = 'taken'
         WHERE id IN (SELECT id FROM holdfast_bench WHERE state = 'ready' ORDER BY id LIMIT {limit} {skip_locked})
        RETURNING id, payload""",
 )
 _DONE = Query(
-    "ceiling_done",
+    "baseline_done",
     "UPDATE holdfast_bench SET state = 'done' WHERE id {in:ids integer} AND state = 'taken' RETURNING id",
 )
 
@@ -46,7 +46,7 @@ class Ceiling:
         self._last = 0
 
     async def make(self) -> None:
-        """What an earlier run left, because it was killed, goes."""
+        """Also drops the table of an earlier run that was killed."""
 
         async def work(tx: Tx) -> None:
             for query in (_DROP, _MAKE, _INDEX):
@@ -64,7 +64,7 @@ class Ceiling:
         return 1
 
     async def put_many(self, count: int) -> int:
-        """In one transaction, a batch at a time."""
+        """In one transaction, in batches."""
         rows = [(number, self._payload) for number in range(self._last + 1, self._last + count + 1)]
         self._last += count
 
@@ -76,7 +76,7 @@ class Ceiling:
         return count
 
     async def take_and_finish(self) -> int:
-        """Some rows there and back, two commits; how many there were."""
+        """Take a batch and finish it, in two commits; the number of rows."""
         taken = await self._store.write(lambda tx: tx.all(_TAKE, limit=TAKEN_AT_ONCE), alone=True)
         if taken:
             await self._store.write(lambda tx: tx.all(_DONE, ids=[row["id"] for row in taken]), alone=True)

@@ -1,4 +1,4 @@
-"""A transaction that belongs to the caller: jobs created in it commit or vanish with the caller's own rows."""
+"""Creates jobs in a transaction of the caller: they commit or roll back together with the caller's own rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from holdfast.store.render import POSTGRES, SQLITE, render
 from holdfast.store.sqlite import SqliteTx, finish, prepare
 from holdfast.store.sqlite import in_our_words as sqlite_words
 
-IDLE = 0  # the status of a connection without a transaction, as libpq numbers it
+IDLE = 0  # libpq's status of a connection without a transaction
 _NUMBERED = re.compile(r"\$(\d+)")
-# We read before we write, and a read that has gone stale cannot become a write: take the write lock first.
+# Takes the write lock first: a transaction that has read a stale snapshot cannot be upgraded to a write.
 _BEGIN = "BEGIN IMMEDIATE"
 
 
@@ -34,9 +34,9 @@ _BEGIN = "BEGIN IMMEDIATE"
 async def borrow(
     connection: Any, dialect: str, clock: Clock, ids: Ids, later: LaterHints | None = None
 ) -> AsyncIterator[Tx]:
-    """A transaction over an open connection of asyncpg, psycopg (either kind), psycopg2, sqlite3 or aiosqlite.
+    """A transaction on an open connection of asyncpg, psycopg (sync or async), psycopg2, sqlite3 or aiosqlite.
 
-    What is done in it stands behind a savepoint: a caller who catches our error and commits keeps all or nothing.
+    It uses a savepoint: a caller that catches an error of Holdfast and commits keeps all or nothing.
     `later` sends the hints: the caller may be in a thread without an event loop, or in another loop.
     """
     _check(connection, dialect)
@@ -57,7 +57,7 @@ async def borrow(
 
 
 def _sqlstate(error: Exception) -> str | None:
-    """Of an error of psycopg's or of psycopg2's, neither of which need be installed."""
+    """The SQLSTATE of an error of psycopg or psycopg2, which need not be installed."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
 
 
@@ -67,7 +67,7 @@ _NAMES = {POSTGRES: "PostgreSQL", SQLITE: "SQLite"}
 
 def _library(connection: Any) -> str:
     if isinstance(connection, sqlite3.Connection):
-        return "sqlite3"  # also a class of the caller's own that derives from it
+        return "sqlite3"  # also for a subclass
     return type(connection).__module__.partition(".")[0]
 
 
@@ -76,12 +76,12 @@ def _check(connection: Any, dialect: str) -> None:
     if spoken is None:
         fitting = " or ".join(driver for driver, known in _DRIVERS.items() if known == dialect)
         raise Invalid(
-            f"cannot create jobs through {kind_of(connection)}; give a connection of {fitting}",
+            f"cannot create jobs through {kind_of(connection)}; pass a connection of {fitting}",
             code="invalid_connection",
         )
     if spoken != dialect:
         raise Invalid(
-            f"the jobs live in {_NAMES[dialect]}, but the connection given is {_NAMES[spoken]}'s",
+            f"the jobs are in {_NAMES[dialect]}, but the connection is to {_NAMES[spoken]}",
             code="invalid_connection",
         )
 
@@ -104,7 +104,7 @@ async def _over(connection: Any, clock: Clock, ids: Ids) -> Tx:
 
 @asynccontextmanager
 async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIterator[None]:
-    """A savepoint in the caller's transaction; a transaction of our own where the caller has none."""
+    """A savepoint in the caller's transaction; a new transaction if there is none."""
     begin, end, undo = (
         ("SAVEPOINT holdfast", "RELEASE SAVEPOINT holdfast", "ROLLBACK TO SAVEPOINT holdfast")
         if open_already
@@ -125,7 +125,7 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
 
 @contextmanager
 def _warnings(connection: Any) -> Iterator[list[str | None]]:
-    """The functions of the server that warn meanwhile. Of psycopg2 these cannot be had."""
+    """Collects the server functions that send warnings. psycopg2 does not expose them."""
     heard: list[str | None] = []
     match _library(connection):
         case "asyncpg":
@@ -160,11 +160,11 @@ def _is_sqlite(connection: Any) -> bool:
 
 
 async def _is_open(connection: Any) -> bool:
-    """Is the caller inside a transaction, or about to be by the rules of its library?"""
+    """Is the connection in a transaction, or does its library begin one implicitly?"""
     if _is_sqlite(connection):
         by_itself = connection.isolation_level is not None and getattr(connection, "autocommit", None) is not True
         if by_itself and not connection.in_transaction:
-            await _execute(connection, _BEGIN)  # what the library does before the first change
+            await _execute(connection, _BEGIN)  # as the library does before the first write
         return bool(connection.in_transaction)
     if isinstance(connection, asyncpg.Connection):
         return bool(connection.is_in_transaction())
@@ -178,7 +178,7 @@ async def _execute(connection: Any, sql: str) -> Any:
 
 
 def _cursor_of_psycopg2(connection: Any, sql: str, params: dict[str, Any] | None = None) -> Any:
-    """A plain one: the caller's own cursor class may give rows of any form."""
+    """A plain cursor: the caller's cursor class may return other row types."""
     from psycopg2.extensions import cursor as plain  # type: ignore[import-untyped]
 
     cursor = connection.cursor(cursor_factory=plain)
@@ -191,7 +191,7 @@ async def _awaited(value: Any) -> Any:
 
 
 class _BorrowedAsyncpg(PostgresTx):
-    lock_seconds: float | None = None  # how long the caller's transaction waits is the caller's decision
+    lock_seconds: float | None = None  # the caller sets the lock timeout
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
@@ -203,7 +203,7 @@ class _BorrowedAsyncpg(PostgresTx):
             return await hook
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
-        """We never learn when the caller commits, or whether."""
+        """The caller's commit is not seen: only hints are kept."""
         if hint:
             self.callbacks.append(callback)
 
@@ -233,7 +233,7 @@ class _BorrowedPsycopg2(_BorrowedPsycopg):
 
 
 class _BorrowedAiosqlite(SqliteTx):
-    """Its sqlite3 connection belongs to a thread of its own: each query is run to its end over there."""
+    """aiosqlite runs its sqlite3 connection in a thread of its own: each query runs there."""
 
     def __init__(self, connection: Any, clock: Clock) -> None:
         super().__init__(connection._conn, clock)
@@ -249,10 +249,10 @@ class _BorrowedAiosqlite(SqliteTx):
         await self._there(self._connection.execute, sql)
 
     async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
-        async with asyncio.timeout(seconds):  # each of its statements is over there, and this thread waits for it
+        async with asyncio.timeout(seconds):  # its statements run in the other thread
             return await hook
 
 
 def _plain(row: dict[str, Any]) -> Any:
-    """Our own connections give uuids as text; other people's give objects."""
+    """The store's own connections return UUIDs as text; the caller's return objects."""
     return {name: str(value) if type(value).__name__ == "UUID" else value for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""How a connection to PostgreSQL is opened: so that each end notices when the other one has vanished."""
+"""Opens connections to PostgreSQL, with keepalives and timeouts, so that each end detects a half-open connection."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.model.process_role import application_name
 
 IDLE_IN_TRANSACTION_SECONDS = 10.0
 
-# Our end gives up on a silent peer after 9 s. The server gives up after 20 s: by then a process that is alive has come
-# back on another connection and holds its presence lock there.
+# The client closes an unresponsive connection after 9 s, the server after 20 s: by then a live process has reconnected
+# and holds its advisory lock on the new connection.
 _CLIENT_KEEPALIVE = {"TCP_KEEPIDLE": 3, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _CLIENT_USER_TIMEOUT_MILLISECONDS = 9000
 _SERVER = (
@@ -26,10 +26,10 @@ _SERVER = (
 
 
 class PostgresConnection(asyncpg.Connection):
-    """Knows how long it has waited for an answer of the server.
+    """A connection that measures how long it waits for the server.
 
-    `asked_at`: since when, in monotonic seconds; 0 while it does not wait. `unanswered`: how many seconds it had waited
-    when a statement was given up, by a timeout or by the caller. `replication_unconfirmed`: a commit stopped waiting
+    `asked_at`: the start of the running statement, in monotonic seconds; 0 when idle. `unanswered`: how many seconds a
+    statement had waited when a timeout or the caller canceled it. `replication_unconfirmed`: a commit stopped waiting
     for the synchronous standby.
     """
 
@@ -59,8 +59,8 @@ class PostgresConnection(asyncpg.Connection):
 
 
 async def open_connection(url: str, **options: Any) -> PostgresConnection:
-    """The name is the only start-up parameter: poolers know it, and refuse those that they do not know."""
-    named = "application_name=" in url  # by the operator, who knows better
+    """`application_name` is the only startup parameter: poolers reject unknown ones."""
+    named = "application_name=" in url  # set by the operator
     settings = None if named else {"application_name": application_name()}
     connection: PostgresConnection = await asyncpg.connect(
         url, connection_class=PostgresConnection, server_settings=settings, **options
@@ -70,17 +70,17 @@ async def open_connection(url: str, **options: Any) -> PostgresConnection:
 
 
 def transaction_settings() -> list[str]:
-    """Also behind a pooler, with SET LOCAL. A machine that vanishes inside a transaction keeps its locks no longer."""
+    """Also used behind a pooler, with SET LOCAL: a client that vanishes inside a transaction releases its locks."""
     return [f"idle_in_transaction_session_timeout = {int(IDLE_IN_TRANSACTION_SECONDS * 1000)}"]
 
 
 def session_settings() -> list[str]:
-    """For a connection that is ours alone."""
+    """For a connection that is not shared by a pooler."""
     return [*_SERVER, *transaction_settings()]
 
 
 def _keep_alive(connection: Any) -> None:
-    """Where the system has these options. A Unix socket needs none: the kernel knows both ends."""
+    """Set the TCP keepalive options that the system has. A Unix socket needs none."""
     wire = connection._transport.get_extra_info("socket")
     if wire is None or wire.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -1,8 +1,8 @@
-"""Finds connections to PostgreSQL that are half open: the answer to a statement will never come.
+"""Detects half-open connections to PostgreSQL, on which the answer to a statement never arrives.
 
-The server itself is asked, over a new connection, what it does with each statement that has waited for long. If it is
-at work, the statement waits on. If it has long answered, or never heard the question, the connection is dropped, and
-all idle ones with it.
+For each statement that has waited for long, a new connection asks the server what its backend does. If it is active,
+the statement waits on. If it is idle, because the answer or the statement was lost, the connection is closed, and all
+idle ones with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _AT_WORK = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND coal
 
 
 class HalfOpenWatch:
-    """Looks about once a second while connections are in use."""
+    """Checks about once a second while connections are in use."""
 
     def __init__(self, url: str, connections: Connections) -> None:
         self._url, self._connections = url, connections
         self._timer: asyncio.TimerHandle | None = None
         self._judging: asyncio.Task[None] | None = None
-        self._suspects: dict[Any, float] = {}  # that the last look found idle, and what they waited for then
+        self._suspects: dict[Any, float] = {}  # idle on the server at the last check, with the start of their statement
 
     def start(self) -> None:
         if self._timer is None:
@@ -55,7 +55,7 @@ class HalfOpenWatch:
             self.start()
 
     async def _judge(self, stalled: list[Any]) -> None:
-        """An answer may just be on its way: it takes two looks."""
+        """Close connections that two checks in a row found idle: once, the answer may just be on its way."""
         asked = {each: each.asked_at for each in stalled}
         idle = await self._idle(stalled)
         waiting = {each: asked[each] for each in idle if each.asked_at == asked[each]}
@@ -67,7 +67,7 @@ class HalfOpenWatch:
             self._connections.drop_idle()
 
     async def _idle(self, stalled: list[Any]) -> list[Any]:
-        """Those for which the server does nothing; none, when it cannot be asked."""
+        """The connections whose backend is idle; none, if the server cannot be asked."""
         try:
             asking: Any = await open_connection(self._url, timeout=CONNECT_SECONDS, command_timeout=CONNECT_SECONDS)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):

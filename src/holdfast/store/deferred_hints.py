@@ -1,4 +1,4 @@
-"""Hints about jobs in a caller's own transaction: we never learn of its commit, so they go out later, several times."""
+"""Hints about jobs created in a caller's own transaction: sent later, several times, because its commit is not seen."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import suppress
 
 from holdfast.store.base import tell
 
-LATER_SECONDS = (0.02, 0.2, 1.0)  # after our part of the transaction
+LATER_SECONDS = (0.02, 0.2, 1.0)  # after the jobs were created
 
 Callbacks = list[Callable[[], None]]
 
 
 class LaterHints:
-    """Most callers commit soon. A hint that is sent before the commit is lost, and then polling finds the job.
+    """Most callers commit soon. A hint before the commit has no effect, and then polling finds the job.
 
-    The timers belong to the event loop in which this object was made: the wakers use connections of that loop.
+    The timers run in the event loop that created this object, whose connections the wakers use.
     """
 
     def __init__(self) -> None:
@@ -25,19 +25,19 @@ class LaterHints:
         self._closed = False
 
     def add(self, callbacks: Callbacks) -> None:
-        """May be called from any thread."""
-        with suppress(RuntimeError):  # the loop has ended, and with it every connection that could send a hint
+        """Thread-safe."""
+        with suppress(RuntimeError):  # the loop is closed, and its connections too
             self._loop.call_soon_threadsafe(self._schedule, callbacks)
 
     def flush(self) -> None:
-        """Send what is scheduled now, once, and nothing after that: the connections are about to be closed."""
+        """Send scheduled hints now, once, before the connections are closed."""
         waiting = {id(each): each for each in self._timers.values()}
         self.drop()
         for callbacks in waiting.values():
             tell(callbacks)
 
     def drop(self) -> None:
-        """Send nothing more."""
+        """Discard scheduled and later hints."""
         self._closed = True
         for timer in self._timers:
             timer.cancel()

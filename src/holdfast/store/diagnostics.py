@@ -1,4 +1,4 @@
-"""What `holdfast doctor` asks that only one of the two databases can answer."""
+"""Diagnostics for `holdfast doctor` that are specific to PostgreSQL or SQLite: settings, indexes, vacuum, integrity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store.queries import Query
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """How many rows of a table are alive, how many wait for vacuum, and whether it is kept from coming."""
+    """The live and dead rows of a table, and whether autovacuum is disabled for it."""
 
     table: str
     live: int
@@ -29,7 +29,7 @@ class PostgresState(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     replica: bool
     settings: dict[str, str]
-    indexes: dict[str, bool]  # is it valid?
+    indexes: dict[str, bool]  # name -> valid
     growth: list[Growth]
     oldest: OpenTransaction | None
 
@@ -52,22 +52,22 @@ _TABLES = """
     )
 """
 _SERVER = Query(
-    "checkup_server",
+    "diagnostics_server",
     "SELECT current_setting('server_version_num')::integer AS version, pg_is_in_recovery() AS replica",
 )
 _SETTINGS = Query(
-    "checkup_settings",
+    "diagnostics_settings",
     "SELECT name, setting FROM pg_settings "
     "WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'autovacuum')",
 )
 _POSTGRES_INDEXES = Query(
-    "checkup_indexes",
+    "diagnostics_indexes",
     """SELECT c.relname, i.indisvalid
           FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('holdfast_jobs'))""",
 )
 _GROWTH = Query(
-    "checkup_growth",
+    "diagnostics_growth",
     f"""SELECT s.relname, s.n_live_tup, s.n_dead_tup,
                coalesce('autovacuum_enabled=false' = ANY(c.reloptions), FALSE) AS vacuum_off
           FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid
@@ -75,7 +75,7 @@ _GROWTH = Query(
          ORDER BY s.relname""",
 )
 _OLDEST = Query(
-    "checkup_oldest",
+    "diagnostics_oldest",
     """SELECT extract(epoch FROM clock_timestamp() - since)::float8 AS seconds, who
          FROM (SELECT xact_start AS since, format('process %s (%s)', pid, state) AS who
                  FROM pg_stat_activity
@@ -88,15 +88,15 @@ _OLDEST = Query(
         ORDER BY since
         LIMIT 1""",
 )
-_VERSION = Query("checkup_version", "SELECT sqlite_version() AS version")
-_JOURNAL = Query("checkup_journal", "PRAGMA journal_mode")
-_QUICK_CHECK = Query("checkup_quick_check", "PRAGMA quick_check(10)")
+_VERSION = Query("diagnostics_version", "SELECT sqlite_version() AS version")
+_JOURNAL = Query("diagnostics_journal", "PRAGMA journal_mode")
+_QUICK_CHECK = Query("diagnostics_quick_check", "PRAGMA quick_check(10)")
 _SQLITE_INDEXES = Query(
-    "checkup_indexes", "SELECT name, TRUE AS valid FROM sqlite_master WHERE type = 'index' ORDER BY name"
+    "diagnostics_indexes", "SELECT name, TRUE AS valid FROM sqlite_master WHERE type = 'index' ORDER BY name"
 )
 
 
-# What each of these costs when it is off.
+# The risk of each setting when it is off.
 DURABILITY = {
     "fsync": "a power cut can lose or damage everything",
     "full_page_writes": "a power cut can damage pages",
@@ -112,15 +112,14 @@ SAFE_SQLITE = (3, 51, 3)
 
 
 def sqlite_defect(version: str) -> str | None:
-    """What is wrong with this version of SQLite."""
+    """The defect of this SQLite version, if any."""
     if tuple(map(int, version.split("."))) >= SAFE_SQLITE:
         return None
     return f"SQLite {version} can damage its log when two processes write at once (fixed in 3.51.3)"
 
 
 async def weak_settings(tx: Tx, dialect: str) -> list[str]:
-    """What makes acknowledged jobs less than durable, and what it costs: settings of a PostgreSQL server, or the
-    version of the SQLite library."""
+    """Settings of the PostgreSQL server, or the version of the SQLite library, that put acknowledged jobs at risk."""
     if dialect == "sqlite":
         [version] = await tx.all(_VERSION)
         return list(filter(None, [sqlite_defect(version[0])]))
@@ -151,7 +150,7 @@ async def sqlite_state(tx: Tx) -> SqliteState:
 
 
 def indexes_of(dialect: str) -> set[str]:
-    """The indexes that the schema makes by name."""
+    """The named indexes of the schema."""
     return {
         name
         for migration in migrations(dialect)

@@ -1,4 +1,4 @@
-"""What a database says when it refuses, in our words."""
+"""Maps errors of PostgreSQL and SQLite to errors of Holdfast, with messages that are safe to show to clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.errors import Conflict, HoldfastError, IllegalMove, RowRefused, Sc
 
 
 class Named(NamedTuple):
-    """A database as the log and the terminal name it, without its password, and the command that migrates it."""
+    """How messages name a database, without its password, and the command that migrates it."""
 
     database: str = "the database"
     migrate: str = "holdfast migrate"
@@ -17,15 +17,15 @@ class Named(NamedTuple):
 
 UNNAMED = Named()
 
-# What clients are told instead of PostgreSQL's own text: by its SQLSTATE, else by the class of that.
+# The messages for clients, instead of PostgreSQL's own text: by SQLSTATE, else by its class.
 _KINDS = {
     "08": "the connection failed",
     "0A": "it does not support the statement",
     "22": "a value is out of range or malformed",
     "23": "a constraint is violated",
     "25006": "it is read-only",
-    "25": "the state of the transaction does not allow it",
-    "28": "it does not accept the user or the password",
+    "25": "invalid transaction state",
+    "28": "authentication failed",
     "3D": "the database does not exist",
     "40": "the transaction conflicts with another one",
     "42501": "the user lacks a permission",
@@ -35,7 +35,7 @@ _KINDS = {
     "53300": "too many connections",
     "53": "it is out of resources",
     "54": "a limit of the database is exceeded",
-    "55P03": "another transaction holds a lock",
+    "55P03": "lock timeout: another transaction holds a lock",
     "55": "the state of the database does not allow it",
     "57014": "the statement was canceled",
     "57P03": "it is starting or stopping",
@@ -51,7 +51,7 @@ def kind_of_state(state: str) -> str:
 
 
 def kind_of(error: BaseException | None) -> str:
-    """What kind of failure it is, without the text of the database or the driver."""
+    """The kind of failure, without the text of the database or the driver."""
     match error:
         case HoldfastError():
             return error.message
@@ -65,12 +65,12 @@ def kind_of(error: BaseException | None) -> str:
 
 
 def said_by(error: BaseException | None) -> str:
-    """In the words of the database or the driver, for the log."""
+    """The text of the database or the driver, for the log."""
     return str(error) or type(error).__name__
 
 
 def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | None:
-    """The error behind a refusal of ours (HF001, HF002) or of a constraint; None when it is not about the data."""
+    """The error for a code of the triggers (HF001, HF002) or a constraint; None if it is not about the data."""
     message = message.partition("\nDETAIL:")[0]  # which may quote the row
     if code == "HF001":
         return IllegalMove(message)
@@ -85,7 +85,7 @@ def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | 
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":
         return RowRefused(
-            "the database refused the row: a constraint is violated", full=f"the database refused the row: {message}"
+            "the database rejected the row: a constraint is violated", full=f"the database rejected the row: {message}"
         )
     if code == "value":
         return RowRefused(
@@ -97,7 +97,7 @@ def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | 
 
 
 def unreachable(url: str, error: BaseException) -> StoreUnavailable:
-    """A server that could not be connected to: which one, why, and what to look at. Never its password."""
+    """The error for a failed connection: the server, the reason and what to check, without the password."""
     why = str(error) or "it did not answer in time"
     look = "is the server up, and is the database URL right?"
     return StoreUnavailable(
@@ -107,7 +107,7 @@ def unreachable(url: str, error: BaseException) -> StoreUnavailable:
 
 
 def _place(url: str) -> str:
-    """Host and port as the driver reads them; nothing where it reads a part of the password as one of them."""
+    """Host and port as the driver parses them; empty if they may contain a part of the password."""
     parts = urlsplit(url)
     _, at, hosts = parts.netloc.rpartition("@")
     if not at and "@" in url:

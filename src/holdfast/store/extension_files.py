@@ -1,5 +1,5 @@
-"""The files of an extension: `schema/postgres/0001_x.sql`, `schema/sqlite/0001_x.sql` and `sql/x.sql`, checked when an
-app includes it."""
+"""The SQL files of an extension: `schema/postgres/0001_x.sql`, `schema/sqlite/0001_x.sql` and `sql/x.sql`. They are
+validated when an app includes the extension."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class ExtensionFiles:
-    """In a package; or beside the file of a module that is in no package."""
+    """Files in the package of the extension, or beside its module if that is in no package."""
 
     def __init__(self, extension: str, package: str, module_file: str) -> None:
         self.extension, self._package, self._module_file = extension, package, module_file
@@ -49,7 +49,7 @@ class ExtensionFiles:
             raise self._invalid(f"sql/{file.name} has no query; each begins with a line -- name: NAME", "invalid_query")
         return found
 
-    # -- what cannot be -------------------------------------------------------------------------------------------
+    # -- validation -----------------------------------------------------------------------------------------------
 
     def check(self, others: Iterable[ExtensionFiles]) -> None:
         self._refuse_misplaced()
@@ -58,7 +58,7 @@ class ExtensionFiles:
         self._check_queries()
 
     def _refuse_misplaced(self) -> None:
-        """What stands beside the folders of the two databases would be applied to neither."""
+        """Files outside the folders of the two databases would be applied to neither."""
         folder = self._folder("schema")
         for each in folder.iterdir() if folder is not None else ():
             holds = each.is_dir() and any(file.name.endswith(".sql") for file in each.iterdir())
@@ -84,7 +84,7 @@ class ExtensionFiles:
                 raise self._invalid(f"{name} makes table {table!r}, and so does {taken[table]}")
 
     def tables(self) -> dict[str, str]:
-        """Those that its migrations make, and in which migration."""
+        """The tables that its migrations create, each with the migration."""
         made_by = [one for dialect in DIALECTS for one in self.migrations(dialect)]
         return {table.lower(): one.name for one in made_by for table in _TABLE.findall(_COMMENT.sub("", one.sql))}
 

@@ -1,4 +1,4 @@
-"""A hook, watched step by step: it may await its transaction and nothing else, and must not hold up others."""
+"""Runs a hook of an extension: with a timeout, awaiting only its transaction, and reported if it blocks the loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKED_SECONDS = 1.0
 
 def blocking_in_transaction() -> StoreError:
     return StoreError(
-        "work inside a transaction may only await that transaction; do slow things before or after it",
+        "work inside a transaction may only await that transaction; do slow work before or after it",
         code="blocking_in_transaction",
     )
 
@@ -23,9 +23,9 @@ def blocking_in_transaction() -> StoreError:
 async def call(
     hook: Coroutine[Any, Any, T], seconds: float, clock: Clock, asking: Callable[[], bool], blocked: Blocked
 ) -> T:
-    """For so long at most. `asking`: does its transaction wait for the database right now?"""
+    """Run the hook with a timeout. `asking`: is a statement of its transaction running?"""
     steps: _Steps[T] = _Steps(hook, clock, asking, blocked)
-    if steps.is_over():  # it asked for nothing that one waits for
+    if steps.is_over():  # it awaited nothing
         return steps.answer
     async with asyncio.timeout(seconds):
         return await steps
@@ -41,7 +41,7 @@ class _Steps(Generic[T]):
         self._waited: Any = None
 
     def is_over(self, error: BaseException | None = None) -> bool:
-        """After one step more."""
+        """Run one step; True when the hook has returned."""
         began = self._clock.monotonic()
         try:
             self._waited = self._hook.send(None) if error is None else self._hook.throw(error)

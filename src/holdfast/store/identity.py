@@ -1,7 +1,7 @@
-"""Which database this is, and whether it still is what it was.
+"""The identity of a database, to detect a restore, a replacement or a failover.
 
-A process keeps ids of lanes and policies. After a restore, or a failover that lost commits, the same ids may name
-something else. So each new connection asks for the identity of the database, and a change empties what was kept.
+A process caches ids of lanes and policies. After a restore, or a failover that lost commits, the same ids may belong to
+other rows. So each new connection reads the identity of the database, and a change clears the caches.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Part = str | int | None
 
 
 class Identity(NamedTuple):
-    """`database` stays the same through restarts and failovers, `generation` changes with what may have lost commits.
+    """`database` survives restarts and failovers; `generation` changes whenever commits may have been lost.
 
-    `database` has more than the row that `migrate` writes: copies of a database have that row in common.
+    `database` is more than the row that `migrate` writes, which copies of a database share.
     """
 
     database: tuple[Part, ...]
     generation: tuple[Part, ...]
-    name: str  # for people: a server with several addresses has several names
+    name: str  # for logs and errors; a server with several addresses has several names
 
     def is_same(self, other: Identity | None) -> bool:
         return other is not None and (self.database, self.generation) == (other.database, other.generation)
 
 
 class Identities:
-    """What the connections of one store have found.
+    """The identity that the connections of one store have read, and what to do when it changes.
 
-    `prepare` gets the first connection to a database that has changed, before any connection to it is used, and says
-    whether it is done; if not, it gets the next one.
+    `prepare` is called with the first connection to a changed database, before any is used, and returns whether it
+    succeeded; if not, it is called with the next connection.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Identities:
         self._preparing = asyncio.Lock()
 
     async def admit(self, found: Identity | None, connection: Any) -> None:
-        """A new connection, which leads to this database."""
+        """Check a new connection to this database."""
         async with self._preparing:
             self.see(found)
             if self._unprepared and self.prepare is not None:
@@ -68,8 +68,7 @@ class Identities:
         if before is not None:
             self._unprepared = True
             log.warning(
-                "%s is not as it was: it was restored, replaced, or failed over; what this process had read from it is "
-                "read again",
+                "database %s has changed (restored, replaced, or failed over); this process clears its caches",
                 found.name,
             )
             tell(self.changed)
@@ -77,16 +76,16 @@ class Identities:
 
 def other_database(theirs: str, ours: str) -> OtherDatabase:
     return OtherDatabase(
-        f"the connection given leads to {theirs}, but the jobs live in {ours}; give a connection to that database, or "
-        "let the app use yours",
+        f"the connection is to {theirs}, but the jobs are in {ours}; pass a connection to that database, or configure "
+        "the app with yours",
         code="invalid_connection",
     )
 
 
 # -- PostgreSQL ---------------------------------------------------------------------------------------------------
 
-# The timeline changes when a standby takes over and when a backup is restored to a point in time. The table changes
-# when it is restored or emptied; also when it is rewritten, which does no harm.
+# The timeline changes when a standby is promoted and after a point-in-time recovery. The table's filenode changes when
+# it is restored or truncated; also when it is rewritten, which is harmless.
 _WHERE = """
 SELECT (SELECT id FROM holdfast_database_identity) AS id,
        (SELECT oid::bigint FROM pg_database WHERE datname = current_database()) AS database,
@@ -101,15 +100,17 @@ _POSTGRES = Query(
        CASE WHEN pg_is_in_recovery() THEN ''
             ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END AS timeline""",
 )
-# Where a service does not let its customers ask for these.
+# For managed services that do not allow these functions.
 _POSTGRES_PLAIN = Query("identity", f"{_WHERE}, NULL::text AS cluster, NULL::text AS timeline")
 
 
 async def of_connection(connection: asyncpg.Connection[Any], *, pooled: bool) -> Identity | None:
-    """Of a connection of our own, outside of any transaction; None where the database was never migrated."""
+    """The identity, read outside of a transaction; None if the database was never migrated."""
     for query in (_POSTGRES, _POSTGRES_PLAIN):
         try:
-            async with connection.transaction() if pooled else nullcontext():  # a pooler keeps that on one connection
+            async with (
+                connection.transaction() if pooled else nullcontext()
+            ):  # a pooler keeps a transaction on one connection
                 return of_row(await connection.fetchrow(query.text))
         except (asyncpg.UndefinedTableError, asyncpg.UndefinedObjectError):
             return None
@@ -119,7 +120,7 @@ async def of_connection(connection: asyncpg.Connection[Any], *, pooled: bool) ->
 
 
 def question(known: Identity | None) -> Query:
-    """For a connection on which an error would do harm: asked as the answer that is known already was got."""
+    """The query that worked before: an error would abort the caller's transaction."""
     return _POSTGRES_PLAIN if known is not None and known.generation[0] is None else _POSTGRES
 
 
@@ -138,9 +139,9 @@ _SQLITE = "SELECT id, file FROM holdfast_database_identity, pragma_database_list
 
 
 def of_file(connection: sqlite3.Connection) -> Identity | None:
-    """Of the file that a connection has open; None where it was never migrated."""
+    """The identity of the open file; None if it was never migrated."""
     cursor = connection.cursor()
-    cursor.row_factory = None  # a borrowed connection may make its rows into something else
+    cursor.row_factory = None  # a caller's connection may have another one
     try:
         found = cursor.execute(_SQLITE).fetchone()
     except sqlite3.OperationalError as error:
@@ -154,7 +155,7 @@ def of_file(connection: sqlite3.Connection) -> Identity | None:
 
 
 def file_of(path: Path) -> tuple[int, int] | None:
-    """The file that has this path now, whatever had it before."""
+    """The device and inode that this path refers to now."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL for the life of the process: it holds a lock, it listens, it comes back by itself."""
+"""The LISTEN connection of a process to PostgreSQL: it holds an advisory lock and reconnects when it is lost."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from holdfast.store.postgres import FAILED, is_pooled
 LISTEN = "listen for hints"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
-DRIVER_SECONDS = 3600.0  # the driver's own timeout must not come first
-SLICES = 10  # of that time: however long one of them takes because the event loop is blocked, it counts as one
-PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # of a process that is alone, and of one among many
+DRIVER_SECONDS = 3600.0  # above ANSWER_SECONDS, so that the driver's own timeout never fires
+SLICES = 10  # of ANSWER_SECONDS: a slice in which the event loop was blocked counts only once
+PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # for a single process, and for one of many
 RETURN_SECONDS = (0.1, 0.5)
 
-# Nothing ends an idle session of ours. The lock is shared: after a network failure the server may keep the old session
-# for a while, and the new one need not wait for it.
+# No idle timeout. The advisory lock is shared: after a network failure the server may keep the old session for a while,
+# and the new one must not wait for it.
 _SETTLE = """
 SET idle_session_timeout = 0;
 {settings};
@@ -37,7 +37,7 @@ SELECT pg_advisory_lock_shared({key})
 
 
 class ListenConnection:
-    """`number` rises with each connection: what was seen under another number may have been a restart."""
+    """`number` increases with each reconnect: between two numbers the server may have restarted."""
 
     def __init__(self, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> None:
         self._url, self._key, self._clock, self._ids, self._heard = url, key, clock, ids, heard
@@ -52,7 +52,7 @@ class ListenConnection:
     async def open(
         cls, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None], loops: Loops
     ) -> ListenConnection | None:
-        """None behind a pooler: the connection is then lent to others between our statements, with lock and all."""
+        """None behind a pooler, which would lend the server connection, with its lock, to other clients."""
         session = cls(url, key, clock, ids, heard)
         try:
             if not await session._connect():
@@ -67,19 +67,19 @@ class ListenConnection:
         return self._connection is not None
 
     def among(self, live: int) -> None:
-        """All together ping about as often as one alone. What is missed on a dead wire is found by polling."""
+        """Scale the ping interval: all processes together ping about as often as one alone."""
         self._ping_seconds = min(PING_SECONDS * live, PING_MAX_SECONDS)
 
     async def rows(self, sql: str, *values: Any) -> list[Any]:
         connection = self._connection
         if connection is None:
-            raise StoreUnavailable("the session with PostgreSQL is cut; it comes back by itself")
+            raise StoreUnavailable("connection to PostgreSQL lost; reconnecting")
         try:
             async with self._busy:
                 return await _answered(connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
         except FAILED as error:
             connection.terminate()
-            told = "the session with PostgreSQL was cut: "
+            told = "connection to PostgreSQL lost: "
             raise StoreUnavailable(f"{told}{kind_of(error)}", full=f"{told}{said_by(error)}") from error
 
     async def close(self) -> None:
@@ -91,20 +91,20 @@ class ListenConnection:
             with contextlib.suppress(*FAILED):
                 await connection.close(timeout=1)
 
-    # -- staying ----------------------------------------------------------------------------------------------
+    # -- reconnecting -----------------------------------------------------------------------------------------
 
     async def _stay(self) -> None:
         while True:
             await self._until_cut()
-            outage.failed(LISTEN, "the session with PostgreSQL was cut")
+            outage.failed(LISTEN, "connection to PostgreSQL lost; reconnecting")
             while not await self._is_back():
                 continue
             outage.succeeded(LISTEN)
-            self._heard("")  # whatever was said meanwhile was missed
+            self._heard("")  # notifications in between were missed
 
     async def _until_cut(self) -> None:
         while not await self._clock.within(self._cut, self._ping_seconds):
-            with contextlib.suppress(StoreUnavailable):  # then it is cut, half-open sockets included
+            with contextlib.suppress(StoreUnavailable):  # then the connection is closed, also a half-open one
                 await self.rows("SELECT 1")
 
     async def _is_back(self) -> bool:
@@ -132,7 +132,7 @@ class ListenConnection:
         self._connection = connection
         self.number += 1
         connection.add_termination_listener(self._ended)
-        if connection.is_closed():  # before we could listen for that
+        if connection.is_closed():  # before the listener was added
             self._ended(connection)
         return True
 
@@ -147,7 +147,7 @@ def _settle(key: int) -> str:
 
 
 async def _answered(asking: Coroutine[Any, Any, list[Any]]) -> list[Any]:
-    """The answer, within ANSWER_SECONDS in which our event loop runs: while it is blocked, the server is not silent."""
+    """Wait up to ANSWER_SECONDS, without the time in which the event loop is blocked."""
     task = asyncio.ensure_future(asking)
     try:
         for _ in range(SLICES):

@@ -1,4 +1,4 @@
-"""Lock files: a process holds one as long as it lives, and the kernel frees it however the process ends."""
+"""Lock files for crash detection on SQLite: the kernel releases the lock of a process however it ends."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SUFFIX = ".lock"
-OLD_SECONDS = 86_400  # longer than any lease that the file of a dead process could help to end early
+OLD_SECONDS = 86_400  # longer than any lease
 
-# `struct flock` as the system lays it out. Elsewhere nobody can look, and nobody is judged.
+# The layout of `struct flock`. On other systems locks cannot be queried, and no crash is detected.
 _FIELDS = {
     "linux": ("hhqqi4x", ("type", "whence", "start", "length", "pid")),
     "darwin": ("qqihh", ("start", "length", "pid", "type", "whence")),
 }
 CAN_LOOK = sys.platform in _FIELDS
 
-# What this process holds. Such a file must not be opened again: closing it would drop the lock, whoever had opened it.
+# The locks of this process. Such a file must not be opened again: closing any descriptor of it drops the lock.
 _held: dict[Path, int] = {}
 
 
 class LockFiles:
-    """One file per process in a directory of our own.
+    """One file per process, in a directory beside the database.
 
-    A record lock of POSIX belongs to the process: no child inherits it, and it does not outlive its holder.
+    A POSIX record lock belongs to the process: children do not inherit it, and it ends with the process.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.resolve()
 
     def hold(self, name: str) -> None:
-        """Under its name it never appears unlocked, so whoever finds it free knows that its holder is gone."""
+        """Lock a new file, then rename it: under its final name it is never unlocked while the process lives."""
         path, new = self._path(name), self._directory / f".{name}"
         file = self._create(new)
         try:
@@ -53,13 +53,13 @@ class LockFiles:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             try:
                 return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            except FileNotFoundError:  # somebody has just left, and was the last one
+            except FileNotFoundError:  # the last process has just removed the directory
                 if last:
                     raise
         raise AssertionError
 
     def let_go(self, name: str) -> None:
-        """First the file, then the lock: a process that ended well is not found dead. The last one leaves nothing."""
+        """Remove the file before the lock: a clean exit is not a crash. The last process removes the directory."""
         path = self._path(name)
         if path in _held:
             path.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ class LockFiles:
                 self._directory.rmdir()
 
     def is_free(self, name: str) -> bool:
-        """Was its holder seen to be gone? False also when that cannot be judged."""
+        """Has its process ended? False also if that is unknown."""
         return _is_free(self._path(name))
 
     def remove(self, names: Iterable[str]) -> None:
@@ -79,7 +79,7 @@ class LockFiles:
         return self._directory / f"{name}{SUFFIX}"
 
     def _remove_old(self, ours: Path) -> None:
-        """Of those who died while they held no job, so that nobody asked about them."""
+        """Remove the files of processes that crashed without a lease."""
         now = ours.stat().st_mtime
         for path in self._directory.glob(f"*{SUFFIX}"):
             try:
@@ -94,7 +94,7 @@ def _is_free(path: Path) -> bool:
         return False
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # missing, or not ours to read
+    except OSError:  # missing or unreadable
         return False
     try:
         return _lock_type(file) == fcntl.F_UNLCK
@@ -103,7 +103,7 @@ def _is_free(path: Path) -> bool:
 
 
 def _lock_type(file: int) -> int:
-    """Which lock would stand in our way? Asks, and takes nothing."""
+    """The type of the conflicting lock, by F_GETLK, which takes no lock."""
     layout, names = _FIELDS[sys.platform]
     asked = {"type": fcntl.F_RDLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "pid": 0}
     answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *(asked[name] for name in names)))

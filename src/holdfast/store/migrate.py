@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema: numbered files, applied in order, one transaction each, under a lock."""
+"""Schema migrations: numbered files, applied in order, one transaction each, under a lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.store.error_mapping import Named, unreachable
 from holdfast.store.postgres import FAILED
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
-CORE = "holdfast"  # in the place of an extension's name, for the tables of the platform itself
+CORE = "holdfast"  # instead of the name of an extension, for the core schema
 _TABLE = (
     f"CREATE TABLE IF NOT EXISTS holdfast_migrations (extension text NOT NULL DEFAULT '{CORE}', "
     "number integer NOT NULL, name text NOT NULL, PRIMARY KEY (extension, number))"
@@ -50,7 +50,7 @@ class Migration:
 
 
 class Tables(Protocol):
-    """An extension, as far as it brings tables."""
+    """An extension with migrations."""
 
     @property
     def name(self) -> str: ...
@@ -59,13 +59,13 @@ class Tables(Protocol):
 
 
 def migrations(dialect: str, extensions: Iterable[Tables] = ()) -> list[Migration]:
-    """Those of the platform, then those of each extension, in the order in which they are applied."""
+    """The core migrations, then those of each extension, in the order in which they are applied."""
     core = migrations_in(files("holdfast.store").joinpath("schema", dialect), CORE)
     return core + [migration for extension in extensions for migration in extension.migrations(dialect)]
 
 
 def migrations_in(folder: Traversable, extension: str) -> list[Migration]:
-    """The files `0001_name.sql`, `0002_name.sql` and so on of a folder."""
+    """The files `0001_name.sql`, `0002_name.sql` and so on in a folder."""
     found = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     read = [
         Migration(_number(file.name, extension), file.name.removesuffix(".sql"), file.read_text("utf-8"), extension)
@@ -114,7 +114,7 @@ def sqlite_path(url: str) -> Path:
 
 
 async def migrate(url: str, extensions: Iterable[Tables] = ()) -> list[str]:
-    """Apply what is missing and say what that was. Two migrators at once, or one killed half-way, do no harm."""
+    """Apply the missing migrations and return their names. Safe to run concurrently, and to kill and run again."""
     wanted = migrations(dialect_of(url), extensions)
     if dialect_of(url) == "sqlite":
         return await asyncio.to_thread(_migrate_sqlite, sqlite_path(url), wanted)
@@ -122,7 +122,7 @@ async def migrate(url: str, extensions: Iterable[Tables] = ()) -> list[str]:
 
 
 async def missing(url: str, extensions: Iterable[Tables] = ()) -> list[Migration]:
-    """What `migrate` would apply."""
+    """The migrations that `migrate` would apply."""
     wanted = migrations(dialect_of(url), extensions)
     if dialect_of(url) == "sqlite":
         return await asyncio.to_thread(_missing_sqlite, sqlite_path(url), wanted)
@@ -130,7 +130,7 @@ async def missing(url: str, extensions: Iterable[Tables] = ()) -> list[Migration
 
 
 async def _missing_postgres(url: str, wanted: list[Migration]) -> list[Migration]:
-    async with _postgres(url) as connection, connection.transaction():  # a pooler would give it away in between
+    async with _postgres(url) as connection, connection.transaction():  # a pooler keeps a transaction on one connection
         if await connection.fetchval("SELECT to_regclass('holdfast_migrations')") is None:
             return wanted
         done = {tuple(row) for row in await connection.fetch("SELECT extension, number FROM holdfast_migrations")}
@@ -145,7 +145,7 @@ async def require_current(url: str, named: Named | None = None, extensions: Iter
 
 
 def as_sql(dialect: str, extensions: Iterable[Tables] = ()) -> str:
-    """Everything `migrate` would run on an empty database, for those who apply schema changes by hand."""
+    """The SQL that `migrate` runs on an empty database, for operators who apply schema changes by hand."""
     parts = [_TABLE + ";"]
     for migration in migrations(dialect, extensions):
         parts.append(f"BEGIN;\n{migration.sql.strip()}\n{note(migration)};\nCOMMIT;")  # noqa: PERF401
@@ -153,13 +153,15 @@ def as_sql(dialect: str, extensions: Iterable[Tables] = ()) -> str:
 
 
 def note(migration: Migration) -> str:
-    """The statement that writes down that it was applied. Names are identifiers."""
+    """The statement that records a migration as applied. Names are identifiers."""
     values = f"'{migration.extension}', {migration.number}, '{migration.name}'"
     return f"INSERT INTO holdfast_migrations (extension, number, name) VALUES ({values})"
 
 
 def _failed(migration: Migration, error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"{migration.shown} could not be applied and is undone: {error}", code="store_refused")
+    return StoreUnavailable(
+        f"{migration.shown} could not be applied and was rolled back: {error}", code="store_refused"
+    )
 
 
 # -- PostgreSQL ---------------------------------------------------------------------------------------------------
@@ -167,12 +169,12 @@ def _failed(migration: Migration, error: Exception) -> StoreUnavailable:
 
 @asynccontextmanager
 async def _postgres(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A session of our own; what goes wrong in it is said in our words."""
+    """A connection whose errors are mapped."""
     connection = await _connect_postgres(url)
     try:
         yield connection
     except FAILED as error:
-        raise StoreUnavailable(f"PostgreSQL refused: {error}", code="store_refused") from error
+        raise StoreUnavailable(f"PostgreSQL failed: {error}", code="store_refused") from error
     finally:
         await connection.close()
 
@@ -181,7 +183,7 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
     try:
         return await open_connection(url, statement_cache_size=0)
     except (ValueError, OverflowError) as error:
-        own = isinstance(error, asyncpg.InterfaceError)  # what others say may quote a part of the password
+        own = isinstance(error, asyncpg.InterfaceError)  # other errors may quote a part of the password
         why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"
         raise Invalid(f"cannot read the database URL: {why}", code="invalid_database_url") from None
     except FAILED as error:
@@ -189,7 +191,7 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
 
 
 async def _migrate_postgres(url: str, wanted: list[Migration]) -> list[str]:
-    left = await _missing_postgres(url, wanted)  # most often nothing, and then no other migrator is waited for
+    left = await _missing_postgres(url, wanted)  # usually empty: then the lock is not needed
     if not left:
         return []
     async with _postgres(url) as connection:
@@ -197,11 +199,11 @@ async def _migrate_postgres(url: str, wanted: list[Migration]) -> list[str]:
 
 
 async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) -> bool:
-    """False if it has been applied already. The lock goes with the transaction: a pooler keeps the session open for
-    others, and a lock of the session with it."""
+    """False if it has been applied already. The advisory lock is that of the transaction: behind a pooler a session
+    lock would outlive the client."""
     try:
         async with connection.transaction():
-            for setting in transaction_settings():  # a migrator that vanishes must not keep the tables locked
+            for setting in transaction_settings():  # a client that vanishes must not keep the tables locked
                 await connection.execute(f"SET LOCAL {setting}")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION)
             await connection.execute(_TABLE)
@@ -222,12 +224,12 @@ def _migrate_sqlite(path: Path, wanted: list[Migration]) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _refuse_open_directory(path.parent)
         with closing(_connect_sqlite(path)) as connection:
-            left = _missing_in(connection, wanted)  # most often nothing, and then no other writer is waited for
+            left = _missing_in(connection, wanted)  # usually empty: then the write lock is not needed
             return [migration.shown for migration in left if _apply_sqlite(connection, migration)]
 
 
 def _apply_sqlite(connection: sqlite3.Connection, migration: Migration) -> bool:
-    """False if it has been applied already. Taking the write lock before looking keeps that true until the commit."""
+    """False if it has been applied already. The write lock is taken before the check."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(_TABLE)
     if connection.execute(_APPLIED.format("?", "?"), migration.key).fetchone():
@@ -238,7 +240,7 @@ def _apply_sqlite(connection: sqlite3.Connection, migration: Migration) -> bool:
             connection.execute(statement)
         connection.execute(note(migration))
         connection.execute("COMMIT")
-    except sqlite3.Error as error:  # closing the connection undoes it
+    except sqlite3.Error as error:  # closing the connection rolls back
         raise _failed(migration, error) from error
     return True
 
@@ -260,7 +262,7 @@ def _missing_in(connection: sqlite3.Connection, wanted: list[Migration]) -> list
 
 @contextmanager
 def _opening(path: Path) -> Iterator[None]:
-    """Whatever stands between us and the file is said in our words."""
+    """Maps errors of opening the file."""
     try:
         yield
     except (OSError, UnicodeError, sqlite3.Error) as error:
@@ -268,11 +270,11 @@ def _opening(path: Path) -> Iterator[None]:
 
 
 def _refuse_open_directory(directory: Path) -> None:
-    """Whoever may rename files there may put another database in the place of ours (SEC-47)."""
+    """Reject a world-writable directory: other users could replace the database file."""
     mode = directory.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise Invalid(
-            f"anybody may write to {directory}, and so replace the database in it; `chmod o-w {directory}`",
+            f"{directory} is world-writable, so other users could replace the database; run `chmod o-w {directory}`",
             code="insecure_directory",
         )
 
@@ -284,7 +286,7 @@ def _connect_sqlite(path: Path) -> sqlite3.Connection:
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script, triggers whole."""
+    """Split a script into statements; triggers stay whole."""
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line

@@ -1,4 +1,4 @@
-"""Migrates through a connection of the caller's own, as in a revision of Alembic or a migration of Django."""
+"""Runs the migrations on a caller's connection, as in an Alembic revision or a Django migration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Run = Callable[[str], Any]
 
 
 def migrate_connection(connection: Any, extensions: Iterable[Tables] = ()) -> list[str]:
-    """Apply what is missing, in the transaction that is open on the connection, and say what that was.
+    """Apply the missing migrations in the open transaction of the connection, and return their names.
 
-    The connection is SQLAlchemy's (`op.get_bind()`), Django's (`schema_editor.connection`), or one of a sync driver.
+    The connection is SQLAlchemy's (`op.get_bind()`), Django's (`schema_editor.connection`), or that of a sync driver.
     `extensions` are those of the app: `app.extensions.values()`.
     """
     dialect, run = _dialect_of(connection), _runner(connection)
@@ -38,7 +38,7 @@ def _dialect_of(connection: Any) -> str:
     name = name or getattr(connection, "vendor", None) or getattr(getattr(connection, "dialect", None), "name", None)
     if name not in ("postgresql", "sqlite"):
         raise Invalid(
-            f"cannot migrate through {kind_of(connection)}; give a connection of SQLAlchemy, Django, psycopg, psycopg2 "
+            f"cannot migrate through {kind_of(connection)}; pass a connection of SQLAlchemy, Django, psycopg, psycopg2 "
             "or sqlite3",
             code="invalid_connection",
         )
@@ -46,7 +46,7 @@ def _dialect_of(connection: Any) -> str:
 
 
 def _runner(connection: Any) -> Run:
-    """Without parameters, so that `%` stands for itself."""
+    """Execute without parameters, so that `%` is literal."""
     if hasattr(connection, "exec_driver_sql"):
         return lambda sql: connection.exec_driver_sql(sql, execution_options={"no_parameters": True})
 
@@ -59,7 +59,7 @@ def _runner(connection: Any) -> Run:
 
 
 def _statements(dialect: str, script: str) -> Iterator[str]:
-    """One after the other: a prepared statement, as asyncpg's are, cannot hold several."""
+    """Split the script: a prepared statement, as asyncpg uses, cannot contain several."""
     if dialect == "sqlite":
         yield from statements(script)
         return

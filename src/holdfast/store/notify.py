@@ -1,4 +1,4 @@
-"""Hints: somebody who waits for work hears that there may be some. Losing every one of them costs time, never a job."""
+"""Wake-ups for waiting workers: LISTEN/NOTIFY on PostgreSQL, data version on SQLite. A lost hint only costs time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from holdfast.store.sqlite import connect
 
 CHANNEL = "holdfast_hints"
 ANY = "*"
-PAYLOAD_BYTES_MAX = 7900  # PostgreSQL takes less than 8000
-PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.025  # between two notices: what comes meanwhile goes together
-PAUSE_SHARE = 50  # the pause is that many times as long as the notice took: under load hints must not cost throughput
+PAYLOAD_BYTES_MAX = 7900  # PostgreSQL allows less than 8000
+PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.025  # between two NOTIFYs: hints in between are batched
+PAUSE_SHARE = 50  # the pause is this many times the duration of the NOTIFY: under load hints must not cost throughput
 
 log = logging.getLogger(__name__)
 
 
 class Ear:
-    """Keeps a hint until somebody waits for it. `queues`: hints about others are not meant for us."""
+    """Stores a hint until `wait` consumes it. `queues`: hints about other queues are ignored."""
 
     def __init__(self, queues: Collection[str] | None = None) -> None:
         self._queues = None if queues is None else frozenset(queues)
@@ -36,20 +36,20 @@ class Ear:
         self._loop = asyncio.get_running_loop()
 
     def heard(self, queues: Collection[str] | None = None) -> None:
-        """There may be work in these queues, or in any. May be called from any thread."""
+        """There may be work in these queues, or in any. Thread-safe."""
         if self._event.is_set() or self._is_for_others(queues):
             return
         if _running_loop() is self._loop:
             self._event.set()
         else:
-            with contextlib.suppress(RuntimeError):  # that loop has ended, and nobody waits in it
+            with contextlib.suppress(RuntimeError):  # that loop is closed
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def _is_for_others(self, queues: Collection[str] | None) -> bool:
         return self._queues is not None and queues is not None and self._queues.isdisjoint(queues)
 
     async def wait(self, seconds: float) -> bool:
-        """True as soon as there was a hint since the last time it said so; False when the time is up."""
+        """True as soon as there is a hint since the last True; False after the timeout."""
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -60,12 +60,12 @@ class Ear:
 
 
 def by_queue(heard: Callable[[Collection[str]], None]) -> Callable[[Sequence[Hint]], None]:
-    """As a waker of the engine, for somebody to whom only the queues matter."""
+    """A waker of the engine that passes on only the queues."""
     return lambda hints: heard({hint.queue for hint in hints})
 
 
 def pause_after(took: float) -> float:
-    """Until the next notice, when this one took so long."""
+    """The pause before the next NOTIFY, by the duration of this one."""
     return min(max(PAUSE_SECONDS, PAUSE_SHARE * took), PAUSE_MAX_SECONDS)
 
 
@@ -76,21 +76,21 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-# -- SQLite: whoever commits changes a number that is cheap to look at -------------------------------------------------
+# -- SQLite: each commit changes `PRAGMA data_version`, which is cheap to read ----------------------------------------
 
 
 class Changes:
-    """Has anybody, in any process, committed to this file since the last look?"""
+    """Detects commits to the file by any process since the last check."""
 
     def __init__(self, path: Path, ids: Ids) -> None:
         self._connection = connect(path, ids)
-        self._connection.execute("PRAGMA busy_timeout = 0")  # it is looked at from an event loop
+        self._connection.execute("PRAGMA busy_timeout = 0")  # it runs in the event loop
         self._seen = self._version()
 
     def any(self) -> bool:
         try:
             before, self._seen = self._seen, self._version()
-        except sqlite3.OperationalError:  # busy for a moment: the next look will tell
+        except sqlite3.OperationalError:  # busy for a moment: the next check will tell
             return False
         return self._seen != before
 
@@ -103,8 +103,8 @@ class Changes:
 
 # -- PostgreSQL: LISTEN and NOTIFY -------------------------------------------------------------------------------------
 
-# One statement and one round trip. Nobody waits for the disk: a hint need not survive a crash, and the lock that every
-# notifying commit takes on the whole server is gone at once (K32).
+# One statement and one round trip. Asynchronous commit: a hint need not survive a crash, and the server-wide lock of
+# NOTIFY is not held during a flush to disk.
 _NOTIFY = Query("notify", f"SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify('{CHANNEL}', :payload)")
 
 
@@ -114,7 +114,7 @@ def written(queues: Collection[str]) -> str:
 
 
 def read(payload: str) -> list[str] | None:
-    """The queues of a notice; None for any, and for what somebody else wrote on our channel."""
+    """The queues of a notification; None means any, also for an unknown payload on the channel."""
     try:
         queues = json.loads(payload)
     except ValueError:
@@ -123,9 +123,9 @@ def read(payload: str) -> list[str] | None:
 
 
 class Notifier:
-    """A waker that tells every listening process. Called after a commit, never inside somebody's transaction.
+    """A waker that sends NOTIFY to every listening process. Called after a commit, never inside a transaction.
 
-    The first hint goes out at once; those that come while it is under way, and a moment longer, go together.
+    The first hint is sent at once; hints during the NOTIFY and the pause after it are batched.
     """
 
     def __init__(self, store: PostgresStore, clock: Clock) -> None:
@@ -137,25 +137,25 @@ class Notifier:
         self._closed = False
 
     def __call__(self, queues: Collection[str]) -> None:
-        if self._closed:  # its connections are about to go: the job is found by polling
+        if self._closed:  # the connections are closing: polling finds the job
             return
         self._waiting.update(queues)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def close(self) -> None:
-        """What waits is sent first; what comes after that is dropped."""
+        """Send pending hints; drop later ones."""
         self._closed = True
         await self.flush()
 
     def drop(self) -> None:
-        """Send nothing more."""
+        """Discard pending and later hints."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
 
     async def flush(self) -> None:
-        """Wait until everything that waits is sent."""
+        """Wait until pending hints are sent."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -175,5 +175,5 @@ class Notifier:
             self._failing = False
         except StoreError as error:
             if not self._failing:
-                log.warning("cannot wake other processes, they find their work by polling: %s", error)
+                log.warning("NOTIFY failed, cannot wake other processes; they find jobs by polling: %s", error)
             self._failing = True

@@ -1,7 +1,7 @@
-"""A transaction that code in the event loop holds open for a while: `async with transaction(store) as tx`.
+"""A transaction as a context manager: `async with transaction(store) as tx`.
 
-Unlike work that is handed to `write`, the code inside cannot be run a second time. Where the database rolled it back,
-`StoreUnavailable` says so, and the caller tries again. On SQLite nobody else writes meanwhile: keep it short.
+Unlike the work of `write`, the block cannot be retried by the store: if the database rolled back, `StoreUnavailable` is
+raised and the caller retries. On SQLite it blocks all other writers: keep it short.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteStore, finish
 
-HELD_SECONDS_MAX = IDLE_IN_TRANSACTION_SECONDS  # between two statements, also on SQLite, where all other writers wait
+HELD_SECONDS_MAX = IDLE_IN_TRANSACTION_SECONDS  # idle between two statements, also on SQLite
 
-# The last is what asyncpg says first of a connection that the server has closed.
+# asyncpg raises InternalClientError first for a connection that the server has closed.
 _OF_DATABASE = (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _Step = Callable[[Tx], Awaitable[Any]]
 
 
 @asynccontextmanager
 async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
-    """Committed at the end of the block; rolled back if that raises."""
+    """Commit at the end of the block; roll back if it raises."""
     held = _HeldSqlite() if isinstance(store, SqliteStore) else _HeldPostgres()
     running: asyncio.Future[Any] = asyncio.ensure_future(store.write(held.work))
     began: asyncio.Future[Any] = held.began
     try:
         await asyncio.wait([running, began], return_when=asyncio.FIRST_COMPLETED)
         if not held.began.done():
-            await running  # raises what kept it from beginning
+            await running  # raises why it could not begin
         yield held.began.result()
     except BaseException as error:
         held.end(error if isinstance(error, _OF_DATABASE) else _Undone())
         await _ended(running)
         if running.cancelled() or isinstance(running.exception(), _Undone | None):
             raise
-        await running  # raises it in our words
+        await running  # raises the mapped error
         raise
     held.end(None)
     await asyncio.shield(running)
 
 
 async def _ended(running: asyncio.Future[Any]) -> None:
-    """Whatever it says; also if the caller is cancelled once more."""
+    """Wait for the end, also if the caller is cancelled again."""
     while not running.done():
         try:
             await asyncio.wait({running})
@@ -80,16 +80,16 @@ class _HeldPostgres:
 
 
 class _Undone(Exception):
-    """The block raised something that is no matter of the database: nothing is to be committed."""
+    """The block raised an error that is not the database's: roll back."""
 
 
 class _HeldSqlite:
-    """The writer's thread does one statement after the other, and waits for the next."""
+    """The writer thread runs one statement after another, and waits for the next."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.began: asyncio.Future[Tx] = self._loop.create_future()
-        self._over: asyncio.Future[None] = self._loop.create_future()  # no statement is done any more
+        self._over: asyncio.Future[None] = self._loop.create_future()  # no more statements run
         self._steps: queue.SimpleQueue[tuple[_Step, asyncio.Future[Any]] | BaseException | None] = queue.SimpleQueue()
 
     async def work(self, tx: Tx) -> None:
@@ -143,7 +143,7 @@ def _settle(future: asyncio.Future[Any], answer: Any, error: Exception | None) -
 
 
 class _RemoteTx:
-    """The transaction, as the event loop sees it: its statements run in the writer's thread."""
+    """The transaction in the event loop: its statements run in the writer thread."""
 
     alone = False
     lock_seconds: float | None = None
@@ -166,10 +166,10 @@ class _RemoteTx:
         await self._ask(lambda tx: tx.run(query, **params))
 
     async def flush(self) -> None:
-        """Nothing is kept back."""
+        """Nothing is buffered."""
 
     async def wait_for_locks(self) -> None:
-        """There is one writer, and no lock to wait for."""
+        """SQLite has one writer: there are no row locks."""
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
@@ -192,14 +192,14 @@ class _RemoteTx:
 
 
 async def _left(saved: AbstractAsyncContextManager[None], error: BaseException) -> None:
-    with suppress(type(error)):  # it is raised where it belongs
+    with suppress(type(error)):  # it is raised in the event loop
         await saved.__aexit__(type(error), error, error.__traceback__)
 
 
 def _idle() -> str:
     return (
-        f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement; nothing was written. Await "
-        "nothing in it but its own statements: what else writes to this database waits for its end"
+        f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement and rolled back, nothing was "
+        "written; await only its own statements inside it, because other writers wait for it"
     )
 
 

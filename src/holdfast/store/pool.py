@@ -1,6 +1,6 @@
-"""The connections of a store: opened when needed, at most so many, the one used last first.
+"""The connection pool of the PostgreSQL store: connections open on demand, up to a limit; last used, first reused.
 
-The driver's own pool starts a task each time a connection is given back. That costs more than a small statement does.
+asyncpg's own pool starts a task for each released connection, which costs more than a small statement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLOSE_SECONDS = 5.0
 class Connections:
     def __init__(self, connect: Callable[[], Awaitable[Any]], most: int, clock: Clock) -> None:
         self._connect, self._most, self._clock = connect, most, clock
-        self.on_open: Callable[[Any], Awaitable[None]] | None = None  # what else each new connection needs
+        self.on_open: Callable[[Any], Awaitable[None]] | None = None  # more setup of a new connection
         self._all: set[Any] = set()
         self._opening = 0
         self._free: deque[tuple[Any, float]] = deque()
@@ -29,7 +29,7 @@ class Connections:
         self._closed = False
 
     async def take(self) -> Any:
-        """A connection, to be given back with `give`."""
+        """A connection, to be returned with `release`."""
         while True:
             while self._free:
                 connection, _ = self._free.pop()
@@ -42,7 +42,7 @@ class Connections:
                 return connection
 
     def give(self, connection: Any) -> None:
-        """Back, for whoever has waited longest. One that is closed makes room for another."""
+        """Return a connection: the longest waiter gets it. A closed one makes room for a new one."""
         if self._closed or connection.is_closed():
             self._all.discard(connection)
             connection.terminate()
@@ -59,7 +59,7 @@ class Connections:
         return [connection for connection in self._all if connection not in free]
 
     def drop_idle(self) -> None:
-        """One connection got no answer; those that lay idle meanwhile would cost a timeout each to find out."""
+        """A connection timed out: the idle ones may be half-open too, and each would cost a timeout to find out."""
         while self._free:
             connection, _ = self._free.pop()
             self._all.discard(connection)
@@ -67,7 +67,7 @@ class Connections:
             self._next(None)
 
     async def close(self) -> None:
-        """Those in use get a moment to be given back."""
+        """Wait a moment for connections in use, then close them."""
         self._closed = True
         while self._free:
             self._let_go(self._free.popleft()[0])
@@ -78,7 +78,7 @@ class Connections:
             connection.terminate()
 
     def abandon(self) -> None:
-        """Close them at once, where their event loop runs no more, or has no time to wait."""
+        """Close all connections at once, when their event loop has ended or cannot wait."""
         self._closed = True
         for connection in self._all:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the socket
@@ -109,13 +109,13 @@ class Connections:
         return connection
 
     async def _turn(self) -> Any:
-        """The connection that somebody gives back; None when there is room to open one."""
+        """Wait for a released connection; None when there is room to open one."""
         turn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             return await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came at the last moment: the next one has it
+            if turn.done() and not turn.cancelled():  # handed over just before the cancellation: pass it on
                 self.give(turn.result()) if turn.result() is not None else self._next(None)
             raise
 

@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: a pool of connections, the database's own clock, whole batches in one statement."""
+"""The PostgreSQL store: a connection pool, retries, transactions, and the error mapping of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ TRIES_MAX = 6
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.03, 1.0
 CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
-COMMAND_SECONDS = 30.0  # whatever takes longer is canceled, and its outcome is not known
-LOCK_SECONDS = 1.0  # a statement that says {lock_timeout} waits no longer for another transaction
-GIVEN_UP_SECONDS = 2.0  # a statement given up after so long makes the idle connections suspect
+COMMAND_SECONDS = 30.0  # the statement timeout: the outcome is unknown
+LOCK_SECONDS = 1.0  # the lock timeout of statements with {lock_timeout}
+GIVEN_UP_SECONDS = 2.0  # a statement abandoned after this long: idle connections may be half-open too
 
-# The function of the server that warns when the wait for a standby was canceled. The text is in the server's language.
+# The server function that warns when the wait for a synchronous standby is canceled. The warning text is localized.
 WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
 
-# The server says it rolled back, or was never asked: running the work again is safe.
+# The server rolled back, or never got the statement: running the work again is safe.
 _NOT_DONE = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
@@ -48,9 +48,9 @@ _NOT_DONE = (
     asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # "cannot switch to state": the server has just said goodbye on this connection
+    asyncpg.InternalClientError,  # "cannot switch to state": the server has just closed this connection
 )
-# The connection went while a statement was under way: that statement may or may not have happened.
+# The connection was lost during a statement: its outcome is unknown.
 _CUT_OFF = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
@@ -60,7 +60,7 @@ _CUT_OFF = (
 )
 
 
-# Whatever can come between us and the server.
+# All errors of the driver, the server and the network.
 FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
@@ -80,8 +80,8 @@ class PostgresTx:
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
         self._nested = 0
-        self._asking = False  # a statement is under way
-        self._kept_back: list[tuple[str, list[list[Any]]]] = []  # a statement, and its arguments for each time
+        self._asking = False  # a statement is running
+        self._kept_back: list[tuple[str, list[list[Any]]]] = []  # buffered: a statement, and its argument lists
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
@@ -159,7 +159,7 @@ class PostgresTx:
             await self._release(release, undo)
 
     async def _release(self, release: str, undo: str) -> None:
-        """PostgreSQL refuses it where a statement had failed and its error was caught."""
+        """PostgreSQL rejects the RELEASE if a statement had failed and its error was swallowed."""
         try:
             await self._execute(release)
         except asyncpg.InFailedSQLTransactionError as error:
@@ -177,7 +177,7 @@ class PostgresTx:
         return await call(hook, seconds, self._clock, lambda: self._asking, blocked)
 
     async def wait_for_locks(self) -> None:
-        if self.lock_seconds is not None:  # no limit, in a transaction that is not ours
+        if self.lock_seconds is not None:  # None in a caller's transaction
             await self._execute("SET LOCAL lock_timeout TO DEFAULT")
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
@@ -185,7 +185,7 @@ class PostgresTx:
 
 
 def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Clock) -> list[Any]:
-    """Arguments in order; a list of tuples becomes one array per column."""
+    """The arguments in order; a list of tuples becomes one array per column."""
     try:
         values: list[Any] = []
         for name, place in statement.places:
@@ -195,7 +195,7 @@ def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Cloc
                 values.append(params[name][0][place])
             else:
                 column = [row[place] for row in params[name]]
-                # unnest fills the shorter arrays with NULL, so a column of nothing need not be sent.
+                # unnest pads shorter arrays with NULL, so a column of NULLs need not be sent.
                 values.append([] if place and column.count(None) == len(column) else column)
         return values
     except KeyError:
@@ -218,7 +218,7 @@ class PostgresStore:
         identities: Identities | None = None,
     ) -> None:
         self.identities = identities or Identities()
-        self._own: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # callers' connections that lead here
+        self._own: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # callers' connections to this database
         self.watch: Watch | None = None
         self._connections = connections
         self._half_open = half_open
@@ -241,7 +241,7 @@ class PostgresStore:
         return cls(pool, clock, ids, pooled=pooled, half_open=half_open, identities=identities)
 
     async def identify(self) -> Identity | None:
-        """Which database this is, asked now."""
+        """Query the identity of the database."""
 
         async def work(tx: Tx) -> None:
             self.identities.see(of_row(await tx.one(question(self.identities.now))))
@@ -250,23 +250,20 @@ class PostgresStore:
         return self.identities.now
 
     async def require_own(self, tx: Tx, connection: Any) -> None:
-        """A caller's connection must lead to this database, not to another that has the same tables."""
+        """Raise unless a caller's connection is to this database, not to another with the same tables."""
         own = self.identities.now
-        connection = getattr(connection, "_con", connection)  # not the wrapper that a pool makes for each use
+        connection = getattr(connection, "_con", connection)  # without the wrapper of a pool
         if own is None or self._remembered(connection) == own.database:
             return
         try:
             found = of_row(await tx.one(question(own)))
         except Exception as error:
-            if "42P01" not in (
-                getattr(error, "sqlstate", None),
-                getattr(error, "pgcode", None),
-            ):  # psycopg2 calls it so
+            if "42P01" not in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None)):  # psycopg2: pgcode
                 raise
             found = None
         if found is None or found.database != own.database:
             raise other_database("a database that was never migrated" if found is None else found.name, own.name)
-        with suppress(TypeError):  # of some drivers' connections nothing can be remembered
+        with suppress(TypeError):  # the connections of some drivers cannot be weakly referenced
             self._own[connection] = own.database
 
     def _remembered(self, connection: Any) -> Any:
@@ -281,10 +278,10 @@ class PostgresStore:
             await self._half_open.close()
 
     def hold(self, key: int, lost: Callable[[], None]) -> None:
-        """Every connection used from now on holds this lock, shared; `lost` is called whenever one of them ends.
+        """Hold this advisory lock, shared, on every connection from now on; `lost` is called when one of them ends.
 
-        Idle connections, which were opened without the lock, are closed. Not behind a pooler: the lock would belong to
-        the client that gets the connection next.
+        Idle connections, opened without the lock, are closed. Not behind a pooler: the lock would stay with the
+        server connection, which the pooler lends to other clients.
         """
         if not self._pooled:
             self._connections.on_open = partial(_hold, key, lost)
@@ -302,14 +299,14 @@ class PostgresStore:
         return await self._persist(work, way, harmless=False, retry_locked=retry_locked)
 
     def _way(self, *, alone: bool, retry_locked: bool = True) -> Any:
-        """Behind a pooler only what stands in one transaction is sure to run on one connection, as it was set up."""
+        """Behind a pooler only a transaction is sure to run on one connection, with its settings."""
         if alone and not self._pooled:
             return self._run_alone
         begin = _BEGIN_POOLED if self._pooled else "BEGIN"
         return partial(self._run_in_transaction, begin if retry_locked else f"{begin}; {_LOCK_TIMEOUT}")
 
     async def _persist(self, work: Work[T], run: Any, *, harmless: bool, retry_locked: bool = True) -> T:
-        """Run, and run again while the database says it rolled back or could not be reached."""
+        """Run the work; retry while the database rolled back or could not be reached."""
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
         last: BaseException | None = None
@@ -319,22 +316,21 @@ class PostgresStore:
                 return await run(work)  # type: ignore[no-any-return]
             except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
                 if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
-                    raise  # asyncpg calls an argument it cannot encode an InterfaceError too; that is our own mistake
+                    raise  # also an argument that asyncpg cannot encode is an InterfaceError: a bug
                 if isinstance(error, asyncpg.LockNotAvailableError) and not retry_locked:
                     raise Locked(
-                        "a transaction that has not ended yet is in the way, nothing was written: try again"
+                        "lock timeout: another open transaction holds a lock; nothing was written, try again"
                     ) from error
                 last = error
             except asyncpg.PostgresError as error:
                 raise in_our_words(str(error.sqlstate), str(error), self.named) from error
             await self._clock.sleep(backoff.next())
-        told = f"PostgreSQL did not take it in {TRIES_MAX} tries, nothing was written: "
+        told = f"PostgreSQL failed {TRIES_MAX} times in a row, nothing was written: "
         raise StoreUnavailable(f"{told}{kind_of(last)}", full=f"{told}{said_by(last)}") from last
 
     def prepare_changed_database(self, needed: Work[bool], work: Work[Any]) -> None:
-        """Run `work`, if it is needed, when the database turns out to be another one than before, ahead of everything
-        else. If it fails, because of a lock for instance, the connection is used all the same, and the next one tries
-        again."""
+        """Run `work`, if `needed`, on the first connection to a changed database, before any other statement. If that
+        fails, on a lock timeout for instance, the connection is used anyway, and the next one tries again."""
 
         async def prepare(connection: Any) -> bool:
             tx = PostgresTx(connection, self._clock)
@@ -358,7 +354,7 @@ class PostgresStore:
     async def _take(self) -> Any:
         with Watched(self.watch, CONNECT, self._clock):
             connection = await self._connections.take()
-        connection.replication_unconfirmed = False  # a warning that belongs to earlier work, which has failed
+        connection.replication_unconfirmed = False  # left by earlier work that failed
         if self._half_open is not None:
             self._half_open.start()
         return connection
@@ -389,7 +385,7 @@ class PostgresStore:
         return result
 
     async def _run_alone(self, work: Work[T]) -> T:
-        """Each statement commits by itself, so a connection lost in the middle leaves its outcome unknown."""
+        """Autocommit: a connection lost during a statement leaves its outcome unknown."""
         connection = await self._take()
         try:
             tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)
@@ -397,11 +393,11 @@ class PostgresStore:
                 result = await work(tx)
                 await tx.flush()
             except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:
-                if tx.wrote or isinstance(error, _CUT_OFF):  # running it again would forget what has happened already
+                if tx.wrote or isinstance(error, _CUT_OFF):  # a retry would repeat committed statements
                     raise _unknown(error) from error
                 raise
             except asyncio.CancelledError:
-                connection.terminate()  # a statement may still be under way on it
+                connection.terminate()  # a statement may still be running on it
                 raise
             require_replication(connection)
         finally:
@@ -416,8 +412,8 @@ def _hear_warning(connection: Any, message: Any) -> None:
 
 
 def require_replication(connection: Any) -> None:
-    """The wait for a standby can be canceled. The server then warns and reports success, but a failover may still lose
-    the commit."""
+    """Raise if the wait for the synchronous standby was canceled: the server then warns and reports success, but a
+    failover may lose the commit."""
     if connection.replication_unconfirmed:
         connection.replication_unconfirmed = False
         raise unconfirmed()
@@ -442,7 +438,7 @@ async def _commit(connection: Any) -> None:
 
 
 def require_commit(answer: Any) -> None:
-    """PostgreSQL answers the COMMIT of a transaction that had failed with ROLLBACK, and calls that no error."""
+    """PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and raises no error."""
     if answer == "ROLLBACK":
         raise swallowed()
 
@@ -455,9 +451,9 @@ def swallowed() -> StoreError:
 
 
 async def _roll_back(connection: Any) -> None:
-    """A connection that cannot roll back goes, so that no later work finds itself inside an old transaction.
+    """A connection that cannot roll back is closed, so that no later work runs inside an old transaction.
 
-    Nor is a server waited for that does not answer: whoever cancelled this has waited long enough.
+    The wait is short: the caller may have been cancelled because the server does not answer.
     """
     try:
         if not connection.is_closed():
@@ -477,24 +473,24 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(told.format(kind_of(error)), full=told.format(said_by(error)))
 
 
-# By the state that PostgreSQL reports, or by its class: a value out of range, a limit of an index, a constraint.
+# By SQLSTATE, or by its class: a value out of range, a program limit, a constraint.
 _CODES = {"42P01": "missing_table", "42703": "missing_table", "22": "value", "54": "value", "23": "constraint"}
 
 
 def in_our_words(state: str, message: str, named: Named = UNNAMED) -> HoldfastError:
     code = _CODES.get(state) or _CODES.get(state[:2], state)
     return refusal(code, message, named) or StoreUnavailable(
-        f"PostgreSQL refused: {kind_of_state(state)}", code="store_refused", full=f"PostgreSQL refused: {message}"
+        f"PostgreSQL failed: {kind_of_state(state)}", code="store_refused", full=f"PostgreSQL failed: {message}"
     )
 
 
-# Before its first ANALYZE a table looks tiny, and the planner would rather collect and sort every ready job than walk
-# the index to the first few. Nothing of ours gains from bitmaps. A small table would be read whole, and its rows locked
-# in the order in which they lie there: by an index they are locked in the order of their ids, as everywhere. And a plan
-# that fits a batch of one fits a batch of a thousand: it need not be made anew each time. A table that must be read
-# whole then looks so expensive that PostgreSQL would compile the plan, for a thousand times as long as it runs.
+# Planner settings. Before its first ANALYZE a table looks tiny, and the planner would sort every due job instead of
+# reading the first few from the index; no query here gains from bitmap scans. A sequential scan of a small table would
+# lock rows in physical order, and so risk deadlocks; index scans lock in id order. Plans fit batches of any size, so
+# generic plans save planning. Without sequential scans a full scan looks so expensive that JIT would compile it, at a
+# thousand times its cost.
 _PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan", "jit = off")
-# Whatever a role is set to: without warnings a commit that the standby has not confirmed would look like any other.
+# Also if the role has another setting: an unconfirmed synchronous commit is only visible as a warning.
 _SETTINGS = (*_PLANNER, "client_min_messages = warning")
 
 _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
@@ -507,7 +503,7 @@ async def _prepare_own(connection: Any) -> None:
 
 
 async def _prepare_lent(connection: Any) -> None:
-    """Nothing may be set on a pooler's connection: it would stay for whoever gets it next."""
+    """Set nothing on the connection of a pooler: the settings would leak to its next client."""
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
@@ -544,6 +540,6 @@ async def _behind_pooler(url: str, identities: Identities) -> bool:
 
 
 async def is_pooled(connection: asyncpg.Connection[Any]) -> bool:
-    """Does the process that greeted us also answer us? In a transaction, which a pooler keeps on one connection."""
+    """Behind a pooler, the backend that answers has another pid than the one reported at connect."""
     async with connection.transaction():
         return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())

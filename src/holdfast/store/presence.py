@@ -1,4 +1,7 @@
-"""A worker process says that it lives, by a lock that goes with it; others look whether it still does."""
+"""Crash detection: a worker process holds a lock while it lives (PostgreSQL advisory lock, SQLite lock file).
+
+Other processes check the lock. The presence also receives wake-ups: LISTEN/NOTIFY, or a change of the SQLite file.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
 from holdfast.store.notify import Changes, Ear, read
 
-LOOK_SECONDS = 0.05  # how often a waiting process looks whether another one wrote to its SQLite file
+LOOK_SECONDS = 0.05  # how often a waiting process checks whether its SQLite file has changed
 
-_SEEN = ".live"  # a name of ours that ends so belongs to a process that holds a lock: without it, that process is dead
+_SEEN = ".live"  # an instance name with this suffix belongs to a process that holds a lock while it lives
 _NAME = re.compile(r"[A-Za-z0-9_-]+-\d+-[0-9a-f]{16}\.live")
 
 _LOCKS_HELD = """
@@ -38,14 +41,14 @@ log = logging.getLogger(__name__)
 
 
 class Presence:
-    """This process among the workers: the name to claim under, and what it hears.
+    """The presence of this process: its instance name for claims, and its wake-ups.
 
-    `era` changes when what was seen before may not count any more. A presence that cannot be seen sees nobody either,
-    and then only leases decide.
+    `era` changes when earlier observations may be outdated. This base class holds no lock and detects no crashes: only
+    leases expire.
     """
 
     era = 0
-    exact = True  # a hint means work; otherwise only that somebody wrote something
+    exact = True  # a hint means work; otherwise only that something was written
 
     def __init__(self, ids: Ids, queues: Collection[str] | None) -> None:
         self._ear = Ear(queues)
@@ -54,7 +57,7 @@ class Presence:
 
     @property
     def instance(self) -> str:
-        """To be read anew for each claim: it says whether the death of this process could be seen now."""
+        """Read it for each claim: its suffix tells whether the lock is held now."""
         return self._plain
 
     @property
@@ -64,28 +67,28 @@ class Presence:
 
     @property
     def lock(self) -> str:
-        """The name whose lock the heartbeat process is to hold, too; empty where it need not."""
+        """The name whose lock the heartbeat process must hold too; empty if none."""
         return ""
 
     async def wait(self, seconds: float) -> bool:
-        """True as soon as there may be work, False when the time is up."""
+        """True as soon as there may be work, False after the timeout."""
         return await self._ear.wait(seconds)
 
     async def dead(self, instances: Iterable[str]) -> set[str]:
-        """Those whose process was seen to be gone; nobody of whom that cannot be known, and never our own."""
+        """The instances whose process is known to have ended; never unknown ones or our own."""
         return set()
 
     def forget(self, instances: Iterable[str]) -> None:
-        """They are dead and hold nothing any more."""
+        """They are dead and hold no leases."""
 
     def among(self, live: int) -> None:
-        """So many processes live, and may all have to do with one server."""
+        """The number of live processes, which share the load of pings on the server."""
 
     async def close(self) -> None: ...
 
 
 class FilePresence(Presence):
-    """On SQLite: a lock file beside the database, and a look at the file's version while we wait."""
+    """On SQLite: a lock file beside the database, and polling of the data version while waiting."""
 
     exact = False
 
@@ -100,7 +103,9 @@ class FilePresence(Presence):
         try:
             self._files.hold(self._plain + _SEEN)
         except OSError as error:
-            log.warning("cannot hold a lock file, so a crash of this process is found out by its leases: %s", error)
+            log.warning(
+                "cannot hold a lock file; a crash of this process is detected when its leases expire: %s", error
+            )
             return self._plain
         return self._plain + _SEEN
 
@@ -132,10 +137,10 @@ class FilePresence(Presence):
 
 
 class SessionPresence(Presence):
-    """On PostgreSQL: a session that holds an advisory lock and listens. Other processes find the lock in `pg_locks`.
+    """On PostgreSQL: a connection with an advisory lock and LISTEN. Other processes find the lock in `pg_locks`.
 
-    The heartbeat process holds the same lock on the connection by which it renews leases, so that the lock
-    is there as long as leases are renewed, whatever becomes of this session.
+    The heartbeat process holds the same lock on its connections, so the lock exists as long as leases are renewed, even
+    if this connection is lost.
     """
 
     _session: ListenConnection | None = None
@@ -152,7 +157,7 @@ class SessionPresence(Presence):
 
         presence._session = await ListenConnection.open(url, key, clock, ids, heard, loops)
         if presence._session is None:
-            log.warning("PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases")
+            log.warning("PostgreSQL is behind a pooler: no LISTEN/NOTIFY; a crash is detected when leases expire")
         return presence
 
     @property
@@ -191,7 +196,7 @@ async def open_presence(
     queues: Collection[str] | None = None,
     loops: Loops | None = None,
 ) -> Presence:
-    """`queues`: hints about others do not wake it. `loops`: those of the process, which its own loop joins."""
+    """`queues`: hints about other queues are ignored. `loops`: the background loops of the process."""
     clock, ids = clock or Clock(), ids or Ids()
     if dialect_of(url) == "sqlite":
         return FilePresence(sqlite_path(url), ids, queues)

@@ -1,13 +1,13 @@
-"""Loads every `.sql` file of this package once. A query is text with `:name` parameters and a closed set of markers.
+"""The loader of the `.sql` files. A query is SQL with `:name` parameters and a fixed set of `{markers}`.
 
-    -- name: complete_jobs      what the engine calls it
-    -- move: complete           it changes states: its rows go into the history under this verb
+    -- name: complete_jobs      its name in the engine
+    -- move: complete           it changes states: each row gets an event with this verb
     -- ends: succeeded          it also ends an execution: a row of `holdfast_attempts` with this outcome
-    -- data: error              the column that explains the event, or a literal
-    -- gives: lease             it answers with the columns of a lease
-    -- (anything else)          for the reader
+    -- data: error              the column, or literal, that goes into the event's data
+    -- gives: lease             it returns the columns of a lease
+    -- (anything else)          a comment
 
-`note:` is a line of history without a change of state; `create` is the birth of jobs. `render` explains the markers.
+`note:` writes an event without a change of state; `create` inserts jobs. `render` explains the markers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS = re.compile(r"\{rows:(\w+)")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:(?<!DISTINCT )FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
-_COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a table that the query itself makes
+_COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a CTE of the query
 _HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*|'[^']*')\s*")
 
 
@@ -36,48 +36,46 @@ class Query:
     ends: str | None = None
     data: str | None = None
     gives: str | None = None
-    single: bool = False  # each of its tables of rows has one row
-    mine: tuple[str, ...] = ()  # the extensions of this process: jobs that need hooks, and no others
+    single: bool = False  # each of its row parameters has one row
+    mine: tuple[str, ...] = ()  # the extensions of this process: select only jobs that need their hooks
 
     @cached_property
     def recorded(self) -> bool:
-        """It writes history."""
+        """It writes events."""
         return bool(self.move or self.note or self.create)
 
     @cached_property
     def brief(self) -> Query:
-        """The same, answering only with what nobody can do without."""
+        """The same query, returning only the required columns."""
         return replace(self, gives=f"brief {self.gives or 'move'}")
 
     @cached_property
     def heard(self) -> Query:
-        """The same, answering also with what tells the move."""
+        """The same query, returning also the columns that observers of moves need."""
         return replace(self, gives=f"heard {self.gives or 'move'}")
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """The parameters that are tables of rows."""
+        """The row parameters."""
         return tuple(_ROWS.findall(self.text))
 
     @cached_property
     def operation(self) -> str:
-        """`select`, `insert`, `update` or `delete`: what the statement itself does, whatever it asks on the way.
-
-        Of what a store does besides queries, its name.
-        """
+        """`select`, `insert`, `update` or `delete`, by the outermost statement; for other steps of a store, their
+        name."""
         found = _VERB.search(self._outer)
         return found[1].lower() if found else "other"
 
     @cached_property
     def table(self) -> str:
-        """The first table that the statement itself names; else the first that anything in it does."""
+        """The first table of the outermost statement; else the first in any subquery."""
         made = _COMMON.findall(self.text)
         named = [*_TABLE.findall(self._outer), *_TABLE.findall(self.text)]
         return next((name for name in named if name not in made), "none")
 
     @cached_property
     def _outer(self) -> str:
-        """The text without what stands in brackets."""
+        """The text without everything in parentheses."""
         text, left = self.text, 1
         while left:
             text, left = _BRACKETS.subn("", text)
@@ -85,17 +83,17 @@ class Query:
 
     @lru_cache  # noqa: B019  queries live as long as the process
     def with_hooks(self, extensions: tuple[str, ...]) -> Query:
-        """The same for jobs that need hooks, and need none but those of these extensions."""
+        """The same query for jobs that need hooks, all of them of these extensions."""
         return replace(self, mine=extensions)
 
     @cached_property
     def for_one(self) -> Query:
-        """The same for single rows, which a database need not unpack."""
+        """The same query for single rows, which need no array parameters."""
         return replace(self, single=True)
 
 
 class Queries:
-    """All queries of the package as attributes: `q.claim_jobs`."""
+    """Queries as attributes: `q.claim_jobs`."""
 
     def __init__(self, queries: dict[str, Query]) -> None:
         self._queries = queries

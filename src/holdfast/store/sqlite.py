@@ -1,8 +1,7 @@
-"""The store on SQLite: one writer thread that commits for many at once, and readers beside it.
+"""The SQLite store: one writer thread with group commit, and several reader threads.
 
-Work is a coroutine that only ever awaits its transaction, and a transaction here never really waits. So a thread can
-run the whole coroutine by itself, and the writer can run all the work that has piled up inside one transaction, each
-piece in its own savepoint, and pay for one fsync.
+Work is a coroutine that awaits only its transaction, which never suspends here. So a thread can run the whole
+coroutine, and the writer runs all pending work in one transaction, each piece in its own savepoint, with one fsync.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, Statement, history_afterwards, render
 
 GROUP_MAX = 64  # pieces of work in one commit
-BUSY_SECONDS = 30  # how long another process may hold the file before we give up
+BUSY_SECONDS = 30  # the timeout for the write lock of another process
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.25
-INSTRUCTIONS = 20_000  # of SQLite's own between two looks at the clock: less than a millisecond
+INSTRUCTIONS = 20_000  # SQLite VM instructions between two checks of the deadline: less than a millisecond
 READERS = 4
 WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
-CHECKPOINT_PAGES = 4000  # 16 MiB of log: a page that changes often is then copied back once instead of many times
+CHECKPOINT_PAGES = 4000  # 16 MiB of WAL: a page that changes often is copied back less often
 CACHE_KIB = 64 * 1024  # per connection; the default of 2 MiB makes every claim read its pages again
 
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 class SqliteTx:
     alone = False
-    lock_seconds: float | None = None  # there is one writer, and no other transaction to wait for
+    lock_seconds: float | None = None  # one writer: no row locks
     lock_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, watch: Watch | None = None) -> None:
@@ -55,7 +54,7 @@ class SqliteTx:
         self._clock = clock
         self._watch = watch
         self.callbacks: list[Callable[[], None]] = []
-        self._deadline: float | None = None  # of the hook that runs now
+        self._deadline: float | None = None  # of the running hook
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
@@ -75,9 +74,9 @@ class SqliteTx:
 
     def _run(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
         cursor = self._connection.cursor()
-        cursor.row_factory = None  # a borrowed connection may make its rows into something else
+        cursor.row_factory = None  # a caller's connection may have another one
         cursor.execute(statement.text, self._bind(query, statement, params))
-        names = tuple(column[0] for column in cursor.description or ())  # none, where a table is made
+        names = tuple(column[0] for column in cursor.description or ())  # none for DDL
         raw = cursor.fetchall()
         if query.recorded and raw:
             self._record(query, [row[-1] for row in raw], params)
@@ -85,8 +84,8 @@ class SqliteTx:
         return _rows(names, raw)
 
     def _run_in_time(self, deadline: float, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
-        """SQLite asks after every so many of its own instructions whether to go on. A read that takes longer is
-        interrupted; a write comes to its end, because SQLite would undo the whole transaction with it."""
+        """With a progress handler: a read past the deadline is interrupted; a write runs to its end, because SQLite
+        would roll back the whole transaction with it."""
         reads, late = query.operation == "select", False
 
         def is_to_stop() -> bool:
@@ -111,7 +110,7 @@ class SqliteTx:
         await self.all(query, **params)
 
     async def flush(self) -> None:
-        """Nothing is ever kept back: a statement here is a function call."""
+        """Nothing is buffered: a statement is a function call."""
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
@@ -129,9 +128,9 @@ class SqliteTx:
         await self._execute("RELEASE hooks")
 
     def _require_transaction(self) -> None:
-        """A full disk, for instance, undoes all of it, savepoints included: what follows would commit by itself."""
+        """A full disk, for instance, rolls back everything, savepoints included: later statements would autocommit."""
         if not self._connection.in_transaction:
-            raise StoreUnavailable("SQLite undid the whole transaction, nothing was written")
+            raise StoreUnavailable("SQLite rolled back the whole transaction, nothing was written")
 
     async def _execute(self, sql: str) -> None:
         self._connection.execute(sql)
@@ -146,7 +145,7 @@ class SqliteTx:
             tell_blocked(self._clock.monotonic() - began, blocked)
 
     async def wait_for_locks(self) -> None:
-        """There is one writer, and no lock to wait for."""
+        """SQLite has one writer: there are no row locks."""
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
@@ -164,14 +163,14 @@ class SqliteTx:
             raise
 
     def _record(self, query: Query, moved: list[int], params: dict[str, Any]) -> None:
-        """The rows themselves now hold everything that their history says."""
+        """Insert the events from the rows, which contain everything that they need."""
         rowids = _encode(moved).decode()
         for text in history_afterwards(query):
             self._connection.execute(text, {"moved": rowids, "actor": params.get("actor")})
 
 
 def _stored(value: Any) -> Any:
-    """Times are microseconds, lists are JSON."""
+    """Times as microseconds, lists as JSON."""
     if isinstance(value, datetime):
         return to_micros(value)
     if isinstance(value, list):
@@ -180,7 +179,7 @@ def _stored(value: Any) -> Any:
 
 
 class _Tuple(tuple[Any, ...]):
-    """A row: a tuple that also answers to column names."""
+    """A row: a tuple with access by column name."""
 
     __slots__ = ()
     places: dict[str, int]
@@ -201,7 +200,7 @@ def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
     width = len(names)
     if not times:
         return [row_class(row[:width]) for row in raw]
-    known: dict[int | None, datetime | None] = {None: None}  # rows of one batch share most of their times
+    known: dict[int | None, datetime | None] = {None: None}  # the rows of a batch share most times
     rows: list[Row] = []
     for row in raw:
         values = list(row[:width])
@@ -216,7 +215,7 @@ def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
 
 @dataclass
 class _Piece:
-    """Work on its way to the writer, and the future that waits for it."""
+    """Work for the writer thread, and the future of its result."""
 
     work: Work[Any]
     future: asyncio.Future[Any]
@@ -226,7 +225,7 @@ class _Piece:
     callbacks: list[Callable[[], None]] | None = None
 
     def settle(self) -> None:
-        """A caller that was cancelled gets no answer; what it wrote is committed all the same, and is told of."""
+        """Set the result. If the caller was cancelled, its work is committed anyway, and the callbacks run."""
         if self.error is not None:
             if not self.future.cancelled():
                 self.future.set_exception(self.error)
@@ -273,12 +272,12 @@ class SqliteStore:
         return await piece.future  # type: ignore[no-any-return]
 
     async def identify(self) -> Identity | None:
-        """Which database this is, asked now."""
+        """Read the identity of the database."""
         await self.read(_nothing)
         return self.identities.now
 
     async def require_own(self, tx: Tx, connection: Any) -> None:
-        """A caller's connection must have this file open, not another one that has the same tables."""
+        """Raise unless a caller's connection has this file open, not another one with the same tables."""
         row = await tx.one(FILE)
         path = str(row["file"]) if row is not None else ""
         if not path or file_of(Path(path)) != file_of(self._path):
@@ -290,7 +289,7 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, work)
 
-    # -- in a reader's thread ---------------------------------------------------------------------------------
+    # -- in a reader thread -----------------------------------------------------------------------------------
 
     def _read(self, work: Work[T]) -> T:
         connection = self._local.connection = self._current(getattr(self._local, "connection", None))
@@ -306,7 +305,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise in_our_words(error) from error
 
-    # -- in the writer's thread -------------------------------------------------------------------------------
+    # -- in the writer thread ---------------------------------------------------------------------------------
 
     def _write_for_all(self) -> None:
         connection: SqliteConnection | None = None
@@ -340,7 +339,7 @@ class SqliteStore:
         return group
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Other processes write to the same file: wait for our turn, with jitter, but not for ever."""
+        """Take the write lock; retry with jitter while another process holds it, up to BUSY_SECONDS."""
         deadline = self._clock.monotonic() + BUSY_SECONDS
         backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
         while True:
@@ -352,14 +351,14 @@ class SqliteStore:
                     raise
                 if self._clock.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"another process has held the database file for {BUSY_SECONDS} s; nothing was written",
-                        full=f"another process has held {self._path.name} for {BUSY_SECONDS} s; nothing was written",
+                        f"lock timeout after {BUSY_SECONDS} s: another process holds the database; nothing was written",
+                        full=f"lock timeout after {BUSY_SECONDS} s: another process holds {self._path.name}; nothing was written",
                     ) from error
             self._clock.block(backoff.next())
 
     def _write_group(self, connection: sqlite3.Connection, group: list[_Piece]) -> None:
         for piece in group:
-            if piece.future.cancelled():  # nobody waits any more, and nothing has been done yet
+            if piece.future.cancelled():  # the caller was cancelled before the work began
                 continue
             connection.execute("SAVEPOINT piece")
             tx = SqliteTx(connection, self._clock, self.watch)
@@ -369,7 +368,7 @@ class SqliteStore:
                 connection.execute("RELEASE piece")
             except BaseException as error:
                 piece.error = in_our_words(error) if isinstance(error, sqlite3.Error) else error
-                if not connection.in_transaction:  # a full disk rolls everything back by itself
+                if not connection.in_transaction:  # a full disk rolls back everything
                     raise
                 connection.execute("ROLLBACK TO piece")
                 connection.execute("RELEASE piece")
@@ -380,28 +379,28 @@ class SqliteStore:
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            if connection.in_transaction:  # SQLite says it is still open: nothing was committed
+            if connection.in_transaction:  # still open: nothing was committed
                 connection.rollback()
                 raise StoreUnavailable(f"SQLite could not commit, nothing was written: {error}") from error
-            raise OutcomeUnknown(f"SQLite lost the outcome of a commit ({error}); repeat the request") from error
+            raise OutcomeUnknown(f"the outcome of a SQLite commit is unknown ({error}); repeat the request") from error
 
     def _answer(self, group: list[_Piece]) -> None:
-        """One wake-up of the event loop for the whole group."""
+        """Set the results of the group, with one wake-up of each event loop."""
         loops = {id(piece.loop): piece.loop for piece in group}
         for loop in loops.values():
             pieces = [piece for piece in group if piece.loop is loop]
             try:
                 loop.call_soon_threadsafe(lambda pieces=pieces: [piece.settle() for piece in pieces])  # type: ignore[misc]
-            except RuntimeError:  # the loop is gone, and with it everybody who waited
+            except RuntimeError:  # the loop is closed
                 continue
 
     def _current(self, connection: SqliteConnection | None) -> SqliteConnection:
-        """A connection to the file that has our path now: it may have been replaced, as a restore does."""
+        """A connection to the file that is at the path now: a restore may have replaced it."""
         file = file_of(self._path)
         if file is None:
             raise StoreUnavailable(
-                "the database file is gone; restore it, and this process goes on with it",
-                full=f"{self._path} is gone; restore it, and this process goes on with it",
+                "the database file is missing; restore it, and this process opens it again",
+                full=f"{self._path} is missing; restore it, and this process opens it again",
             )
         if connection is not None and connection.file == file:
             return connection
@@ -419,15 +418,15 @@ class SqliteStore:
 
 
 class SqliteConnection(sqlite3.Connection):
-    file: tuple[int, int] | None = None  # that it has open, wherever its path leads by now
+    file: tuple[int, int] | None = None  # the device and inode of the open file
 
 
 async def _nothing(_: Tx) -> None:
-    """Opening the connection is what it is for."""
+    """Only opens the connection."""
 
 
 def connect(path: Path, ids: Ids) -> SqliteConnection:
-    path.touch(mode=0o600)  # payloads are nobody else's business; the files beside it inherit this
+    path.touch(mode=0o600)  # payloads are private; the WAL and lock files get the same mode
     connection = sqlite3.connect(
         path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=SqliteConnection
     )
@@ -440,13 +439,13 @@ def connect(path: Path, ids: Ids) -> SqliteConnection:
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         prepare(connection, ids)
     except BaseException:
-        connection.close()  # Python 3.13 warns of one that was left open
+        connection.close()  # Python 3.13 warns of unclosed connections
         raise
     return connection
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Of several processes that open a new file at once one changes it, and SQLite does not let the others wait."""
+    """Retries: when several processes open a new file, one switches to WAL, and SQLite fails the others at once."""
     for _ in range(WAL_TRIES_MAX - 1):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -463,20 +462,20 @@ def prepare(connection: sqlite3.Connection, ids: Ids) -> None:
 
 
 def finish(work: Coroutine[Any, Any, T] | Any) -> T:
-    """Run a coroutine to its end in this thread. It may await its transaction and nothing else."""
+    """Run a coroutine to completion in this thread. It may await its transaction and nothing else."""
     try:
         work.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     except RuntimeError as error:
         if "no running event loop" not in str(error):
-            raise  # else: it wanted a loop in order to wait
+            raise  # else: it tried to await something else
     work.close()
     raise blocking_in_transaction()
 
 
 def _undone(connection: SqliteConnection | None) -> SqliteConnection | None:
-    """The connection without what it had begun; one that cannot undo it is not used again."""
+    """Roll back and return the connection; None if it cannot roll back."""
     try:
         if connection is not None and connection.in_transaction:
             connection.rollback()
@@ -500,4 +499,4 @@ def in_our_words(error: BaseException) -> HoldfastError:
         code = "constraint"
     elif isinstance(error, sqlite3.DataError):
         code = "value"
-    return refusal(code, text) or StoreUnavailable(f"SQLite refused: {text}", code="store_refused")
+    return refusal(code, text) or StoreUnavailable(f"SQLite failed: {text}", code="store_refused")

@@ -13,7 +13,7 @@ from tests.worker.stories_db.wires import PoolerWire
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
-WARNING = "PostgreSQL is behind a pooler: no wake-ups, and a crash is found out by its leases"
+WARNING = "PostgreSQL is behind a pooler: no LISTEN/NOTIFY; a crash is detected when leases expire"
 
 
 @pytest.fixture(params=["pgbouncer", "stand-in"])

@@ -1,34 +1,34 @@
-"""Turns a query into the SQL of one dialect. These markers exist, and no others:
+"""Renders a query as SQL for PostgreSQL or SQLite. These are all markers:
 
-{now} {now+x} {now-x}   the database's time, plus or minus x seconds
-{rows:r(a int, ...)}    the list of tuples given as :r, as a table r
-{in:ids uuid}           is in the list given as :ids
+{now} {now+x} {now-x}   the database clock, plus or minus x seconds
+{rows:r(a int, ...)}    the parameter :r, a list of tuples, as a table r
+{in:ids uuid}           is in the list :ids
 {in picked}             is in the column `id` of that CTE
-{any:names col text}    col is in the list given as :names, or there is no such list
+{any:names col text}    col is in the list :names, or :names is NULL
 {items:col}             the items of a JSON array in a column, as a table with the column `value`
 {skip_locked} {locked}  row locks; SQLite has one writer and needs none
 {from:verb} {to:verb}   the states of a verb as literals, so that partial indexes are used
-{running}               the job still runs, in a statement that finds it by its id
+{running}               the job is running, in a statement that selects by id
 {bit:a>b}               the bit of a pair of states in `moves`
-{token}                 a fresh lease token, one per row
-{next version}          the assignments that number the next event of a job, and on PostgreSQL give it its position
-{pos}                   the position in the log that a new event of this transaction has at least
-{moved}                 what a move answers with, and what its history needs: on SQLite, where the row is
-{lease ended}           the assignments that take a lease away
-{mine}                  the job needs no hooks; or, in a query `with_hooks`, only those that this process has
-{mine or plain:alias}   either of the two, of a row of jobs under this name
-{mine or freed}         {mine} of a finished job; extensions that its type needs no more do not count
-{lacked}                a job type `t` needs hooks that the creating process, as row `known` says, does not have
-{not held back:verb}    no hook has failed this move of the job just now
-{lock_timeout}          true; the transaction waits at most :lock_timeout milliseconds for a lock, if that is given
-{limit}                 a literal: a bound one makes PostgreSQL plan for a tenth of the table
-{filters}               the one dynamic WHERE, from a fixed set
-{horizon}               events at or above it may still gain earlier neighbours
-{beyond}                a reader that was told the truth cannot be at or above it
+{token}                 a new lease token, one per row
+{next version}          the assignments that number the next event of a job, and on PostgreSQL set its position
+{pos}                   the minimum log position of a new event of this transaction
+{moved}                 the columns that a move returns, and those that its event needs (on SQLite the rowid)
+{lease ended}           the assignments that end a lease
+{mine}                  the job needs no hooks; or, in a query `with_hooks`, only hooks that this process has
+{mine or plain:alias}   either of the two, for the row of jobs with this alias
+{mine or freed}         {mine} for a finished job; extensions that its type no longer needs do not count
+{lacked}                job type `t` needs hooks that the creating process (row `known`) does not have
+{not held back:verb}    no failed hook defers this move of the job
+{lock_timeout}          true; sets the lock timeout of the transaction to :lock_timeout milliseconds, if given
+{limit}                 a literal: for a bound limit PostgreSQL plans for a tenth of the table
+{filters}               the only dynamic WHERE, from a fixed set of filters
+{horizon}               the oldest open transaction: earlier events may still appear at or above it
+{beyond}                no correct reader position is at or above it
 {ceiling}               no event that this server wrote is at or above it
-{log end}               the highest position that was ever written down
+{log end}               the highest stored position
 {parts of jobs}         the parts of a row of jobs as a JSON array, in their order; NULL if there are none
-{job} {outline} {event} {attempt} {worker} {key}   the columns of a noun
+{job} {outline} {event} {attempt} {worker} {key}   the columns of a table
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from holdfast.store.queries import Query
 
 POSTGRES, SQLITE = "postgres", "sqlite"
 
-# What the engine learns about each moved row ...
+# The columns that the engine gets for each moved row ...
 TOLD = (
     *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
     *("priority", "updated_at", "lease_expires_at", "cancel_requested_at", "last_claimed_at"),
 )
-# ... and what the history needs besides.
+# ... and those that events and attempts need as well.
 KEPT = (
     *("lease_worker", "last_worker", "last_instance", "last_token"),
     *("step", "percent", "counters", "error"),
 )
-# What a line about a move is made of: fetched for every job, so no more than that, and not what is `certain`.
+# The columns for observers of moves: fetched for every job, so few, and without those that are known from the query.
 HEARD = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
 _GIVES = {
     None: TOLD,
@@ -103,15 +103,15 @@ _CANON = read_moves(CANON)
 
 @dataclass(frozen=True)
 class Statement:
-    """Ready to run: `text` has `:name` left for SQLite and `$1` for PostgreSQL; `params` in order of first use."""
+    """Rendered SQL: `text` with `:name` on SQLite and `$1` on PostgreSQL; `params` in order of first use."""
 
     text: str
     params: tuple[str, ...]
-    times: tuple[tuple[str, int], ...] = ()  # (rows, place) of the columns of `{rows:...}` that hold times
+    times: tuple[tuple[str, int], ...] = ()  # (rows, index) of the time columns of `{rows:...}`
 
     @cached_property
     def places(self) -> list[tuple[str, int | None]]:
-        """Where each argument comes from: a parameter, or a column of a table of rows."""
+        """The source of each argument: a parameter, or a column of a row parameter."""
         split = [name.partition(".") for name in self.params]
         return [(name, int(place) if place else None) for name, _, place in split]
 
@@ -154,26 +154,26 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
 
 @lru_cache(maxsize=256)
 def given(query: Query) -> tuple[str, ...]:
-    """The columns that a query about moves answers with; the first is always the id."""
-    wanted = dict.fromkeys(_GIVES[query.gives] + (("type",) if query.mine else ()))  # hooks are those of a type
+    """The columns that a move returns; the first is always the id."""
+    wanted = dict.fromkeys(_GIVES[query.gives] + (("type",) if query.mine else ()))  # hooks are looked up by type
     unasked = certain(query) if (query.gives or "").startswith("heard") else {}
     return tuple(name for name in wanted if name not in unasked)
 
 
 @lru_cache(maxsize=256)
 def certain(query: Query) -> dict[str, str | None]:
-    """What is true of each job that it moves, and need not be asked for."""
+    """Columns with the same known value for each moved job, which need not be fetched."""
     if query.move is None:
         return {}
     sources, targets = _moves_named(query.move)
-    known: dict[str, str | None] = {"version": None}  # of births alone it says something
+    known: dict[str, str | None] = {"version": None}  # only used for created jobs
     known |= {"came_from": sources[0].value} if len(sources) == 1 else {}
     known |= {"state": targets[0].value} if len(targets) == 1 else {}
     return known | ({"reason": None} if _NO_REASON.search(query.text) else {})
 
 
 def _with_history(query: Query, text: str) -> str:
-    """PostgreSQL writes rows, events and attempts in one statement; SQLite cannot: see `history_afterwards`."""
+    """PostgreSQL writes jobs, events and attempts in one statement; for SQLite see `history_afterwards`."""
     steps = [f"moved AS (\n{text}\n)"]
     inserts = [insert.placed() for insert in history_of(query)]
     steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(inserts)]
@@ -182,7 +182,7 @@ def _with_history(query: Query, text: str) -> str:
 
 @dataclass(frozen=True)
 class Insert:
-    """One line of history per moved row: `values` are columns of that row, literals, or :actor."""
+    """One event or attempt per moved row: `values` are columns of that row, literals, or :actor."""
 
     table: str
     columns: tuple[str, ...]
@@ -190,7 +190,7 @@ class Insert:
     where: str = "TRUE"
 
     def placed(self) -> Insert:
-        """An event with the position that its job's row has (PostgreSQL)."""
+        """An event with the position of its job row (PostgreSQL)."""
         if self.table != "holdfast_events":
             return self
         return replace(self, columns=(*self.columns, "pos"), values=(*self.values, "pos"))
@@ -220,7 +220,7 @@ def history_of(query: Query) -> tuple[Insert, ...]:
 
 @lru_cache(maxsize=256)
 def history_afterwards(query: Query) -> tuple[str, ...]:
-    """What SQLite runs after the query, on the rows that it moved."""
+    """The statements that SQLite runs after the query, for the rows that it moved."""
     moved = "rowid IN (SELECT value FROM json_each(:moved))"
     return tuple(insert.sql("holdfast_jobs", moved) for insert in history_of(query))
 
@@ -263,7 +263,7 @@ def _attempt(query: Query) -> Insert:
         "job_id": "id",
         "epoch": "epoch",
         "tenant": "tenant",
-        # A released attempt is given back on the job; its record keeps the number it ran under.
+        # A release refunds the attempt on the job; its record keeps the number.
         "attempt": "attempt + 1" if query.ends == "released" else "attempt",
         "worker_id": "last_worker",
         "instance": "last_instance",
@@ -283,7 +283,7 @@ def _attempt(query: Query) -> Insert:
 
 
 def _moves_named(wanted: str) -> tuple[list[State], list[State]]:
-    """`claim`, `fail>dead`, `cancel by client`: sources and targets of those moves, in stable order."""
+    """The source and target states of `claim`, `fail>dead` or `cancel by client`, in stable order."""
     words, _, actor = wanted.partition(" by ")
     verb, _, target = words.partition(">")
     moves = [
@@ -328,7 +328,7 @@ def _mine_or_plain(extensions: tuple[str, ...], alias: str) -> str:
 
 
 def _mine_or_freed(extensions: tuple[str, ...], _: str) -> str:
-    """A finished row never changes, so it cannot follow a type whose hooks are gone."""
+    """A finished row never changes, so the current hooks of its type are checked as well."""
     still = "SELECT value FROM {items:t.needs} AS still"
     same_type = "t.name = holdfast_jobs.type"
     freed = f"EXISTS (SELECT 1 FROM holdfast_job_types AS t WHERE {same_type} AND need.value NOT IN ({still}))"
@@ -339,11 +339,11 @@ def _mine_or_freed(extensions: tuple[str, ...], _: str) -> str:
 
 
 def _names(extensions: tuple[str, ...]) -> str:
-    return ", ".join(f"'{name}'" for name in extensions)  # identifiers: `Extension` sees to it
+    return ", ".join(f"'{name}'" for name in extensions)  # identifiers, validated by `Extension`
 
 
 def _not_held_back(extensions: tuple[str, ...], verb: str) -> str:
-    """Asked only of jobs that need hooks: all others cannot have failed one."""
+    """Checked only for jobs that need hooks: the others have no failed hooks."""
     if not extensions:
         return "TRUE"
     failed = "SELECT 1 FROM holdfast_hook_failures AS failed WHERE failed.job_id = holdfast_jobs.id"
@@ -407,7 +407,7 @@ def _postgres_rows(rows: str) -> str:
 
 
 def _postgres_row(rows: str) -> str:
-    """One row needs no arrays, and the planner sees through it: that takes half of the cost off a small statement."""
+    """A single row needs no arrays and is inlined by the planner: this halves the cost of a small statement."""
     name, columns = _columns(rows)
     values = ", ".join(f":{name}.{place}::{kind} AS {column}" for place, (column, kind) in enumerate(columns))
     return f"(SELECT {values}) AS {name}"
@@ -420,7 +420,7 @@ def _sqlite_rows(rows: str) -> str:
 
 
 def _postgres_in(wanted: str) -> str:
-    """An array keeps the planner on the primary key; it would plan a join by statistics it may not have yet."""
+    """An array keeps the planner on the primary key; a join depends on statistics that may not exist yet."""
     name, kind = wanted.split()
     return f"= ANY(:{name}::{kind}[])"
 
@@ -435,17 +435,17 @@ def _sqlite_any(wanted: str) -> str:
     return f"(:{name} IS NULL OR {column} IN (SELECT value FROM json_each(:{name})))"
 
 
-# The statement's own time: it does not stand still for a whole transaction, and it may be an index condition.
+# The time of the statement, not of the transaction; usable as an index condition.
 _POSTGRES_NOW = "coalesce(:now::timestamptz, statement_timestamp())"
 
-# Set by the statement itself, so that one without a transaction around it has a limit too. A subquery runs once.
+# Set by the statement itself, so that it also works with autocommit. The subquery runs once.
 _LOCK_TIMEOUT = (
     "(SELECT set_config('lock_timeout', coalesce(:lock_timeout::text, current_setting('lock_timeout')), TRUE))"
     " IS NOT NULL"
 )
 
-# The transaction's own number, or higher where the job's last event has a higher one: see `{next version}`. A reader
-# stays below the oldest transaction still open, so it has not passed what that one writes, at its number or above it.
+# Positions are transaction ids; higher if the job's last event has a higher one: see `{next version}`. A reader stays
+# below the oldest open transaction, so it has not passed what that transaction writes, at its id or above.
 _POSTGRES_POS = "(SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)"
 _POSTGRES_HORIZON = "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint + base FROM holdfast_event_log)"
 _POSTGRES_CEILING = "(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + base FROM holdfast_event_log)"
@@ -461,8 +461,8 @@ def _log_end(greatest: str) -> str:
 _DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
     POSTGRES: {
         "now": lambda _: _POSTGRES_NOW,
-        # Said so that no partial index fits. Between two vacuums the index of running jobs is mostly of those that ran,
-        # and the planner, who believes it to be empty, would read all of it instead of looking up a few ids.
+        # Written so that no partial index matches. Between two vacuums the index of running jobs is mostly dead rows,
+        # and the planner, which estimates it as empty, would read all of it instead of looking up a few ids.
         "running": lambda _: "holdfast_jobs.state || '' = 'running'",
         "skip_locked": lambda _: "FOR UPDATE SKIP LOCKED",
         "skip_locked of jobs": lambda _: "FOR UPDATE OF holdfast_jobs SKIP LOCKED",

@@ -1,6 +1,7 @@
-"""Prints the SQL of a query: `python -m holdfast.store.render claim_jobs postgres`; without arguments, all names.
+"""The command that prints the SQL of a query: `python -m holdfast.store.render claim_jobs postgres`.
 
-`complete_jobs.heard.for_one` is the form of a query for a process with observers and for a single row: see `Query`.
+Without arguments it lists all names. `complete_jobs.observed.for_one` is the form for a process with observers and a
+single row: see `Query`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LIMIT = 100
 
 
 def sql_of(name: str, dialect: str) -> str:
-    """Every statement that a store runs for the query, with all filters and a limit of 100 where it takes them."""
+    """All statements that a store runs for the query, with all filters and a limit of 100."""
     query = _named(name)
     statements = [render(query, dialect, _LIMIT, tuple(FILTERS)).text]
     if query.recorded and dialect == SQLITE:
