@@ -350,10 +350,8 @@ class SqliteStore:
                 if not _is_busy(error):
                     raise
                 if self._clock.monotonic() > deadline:
-                    raise StoreUnavailable(
-                        f"lock timeout after {BUSY_SECONDS} s: another process holds the database; nothing was written",
-                        full=f"lock timeout after {BUSY_SECONDS} s: another process holds {self._path.name}; nothing was written",
-                    ) from error
+                    told = f"lock timeout after {BUSY_SECONDS} s, nothing was written: another process holds "
+                    raise StoreUnavailable(f"{told}the database", full=f"{told}{self._path.name}") from error
             self._clock.block(backoff.next())
 
     def _write_group(self, connection: sqlite3.Connection, group: list[_Piece]) -> None:
