@@ -25,7 +25,7 @@ from benchmarks.sides import Ours
 from benchmarks.work import create, empty
 from holdfast.clock import Clock
 from holdfast.store import PostgresStore
-from holdfast.store.notify import Notifier, by_queue
+from holdfast.store.notify import Notifier, queue_waker
 from holdfast.store.presence import open_presence
 
 TARGET = 0.95  # of the rate without wake-ups
@@ -58,7 +58,7 @@ async def side(database: Database, *, waking: bool) -> AsyncIterator[Ours]:
     ours = await Ours.open(database)
     notifier = Notifier(ours.engine.store, Clock()) if isinstance(ours.engine.store, PostgresStore) else None
     if waking and notifier:
-        ours.engine.ctx.wakers.append(by_queue(notifier))
+        ours.engine.ctx.wakers.append(queue_waker(notifier))
     try:
         yield ours
     finally:

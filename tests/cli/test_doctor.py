@@ -20,7 +20,7 @@ from holdfast.engine import Engine
 from holdfast.engine.maintenance.prune import Overdue
 from holdfast.engine.reads import diagnosis
 from holdfast.model import NewJob
-from holdfast.store.diagnostics import Growth, PostgresState, SqliteState
+from holdfast.store.diagnostics import PostgresState, SqliteState, TableBloat
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
 from tests.cli.stories import claimed, dead, succeeded
 from tests.servers.redis import RedisServer
@@ -191,7 +191,7 @@ HEALTHY = PostgresState(
     replica=False,
     settings={"fsync": "on", "full_page_writes": "on", "synchronous_commit": "local", "autovacuum": "on"},
     indexes={},
-    growth=[],
+    bloat=[],
     oldest=None,
 )
 
@@ -207,7 +207,7 @@ def test_vacuum_that_is_off_or_does_not_keep_up_is_told() -> None:
     off = msgspec.structs.replace(HEALTHY, settings={**HEALTHY.settings, "autovacuum": "off"})
     assert [found.level for found in postgres._vacuum(off)] == ["fail", "ok"]
     crowded = msgspec.structs.replace(
-        HEALTHY, growth=[Growth("jobs", 50_000, 20_000, False), Growth("parts", 9, 9_000, False)]
+        HEALTHY, bloat=[TableBloat("jobs", 50_000, 20_000, False), TableBloat("parts", 9, 9_000, False)]
     )
     _, dead_rows = postgres._vacuum(crowded)
     assert (dead_rows.level, dead_rows.says) == ("warn", "jobs has 20,000 dead and 50,000 live")

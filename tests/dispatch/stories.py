@@ -19,7 +19,7 @@ from holdfast.lifecycle import Lifecycles
 from holdfast.model import NewJob
 from holdfast.model.reports import Complete
 from holdfast.settings import Settings
-from holdfast.store.notify import by_queue
+from holdfast.store.notify import queue_waker
 from holdfast.worker.sources.database import DatabaseSource, Hints, NoBroker
 
 SECONDS = 60.0  # for whatever must happen in the end
@@ -88,13 +88,13 @@ async def listening(
         opened = await stack.enter_async_context(creating(settings))
         presence = await open_presence(settings, Clock(), Ids(), queues=queues)
         stack.push_async_callback(presence.close)
-        opened.engine.ctx.wakers.append(by_queue(presence.heard))
+        opened.engine.ctx.wakers.append(queue_waker(presence.wake))
         worker = (await opened.engine.workers.register()).id
         hints: Any = NoBroker(settings.poll_seconds)
         if opened.dispatch is not None:
             hints = opened.dispatch.listen(
                 kind_of_worker(queues, types),
-                presence.heard,
+                presence.wake,
                 queues=queues,
                 types=types,
                 poll_seconds=settings.poll_seconds,

@@ -52,7 +52,7 @@ async def test_a_busy_worker_leaves_the_hints_to_others(by_nats: Settings) -> No
     async with creating(by_nats) as creator, hand(by_nats) as full, hand(by_nats) as free:
         await idle(full, free)
         full.busy.clear()
-        full.source._presence.heard()  # it looks once more, and then is busy
+        full.source._presence.wake()  # it looks once more, and then is busy
         await until(lambda: full.hints._receiving is None)
         for _ in range(10):
             await all_done(creator.engine, await jobs(creator.engine, 1), free)
@@ -134,7 +134,7 @@ async def test_a_hint_that_is_delivered_no_more_does_not_strand_its_job(
     async with creating(often) as creator, hand(often) as worker:
         await idle(worker)
         worker.busy.clear()
-        worker.source._presence.heard()
+        worker.source._presence.wake()
         await until(lambda: worker.hints._receiving is None)
         ids = await jobs(creator.engine, 1)
         await thief.open()

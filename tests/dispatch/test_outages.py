@@ -108,7 +108,7 @@ async def test_what_went_with_a_deleted_reader_is_found_in_the_database(place: P
 async def park(place: Place, worker: Hand, hint: Hint) -> None:
     """With somebody of the same kind, who dies, while the worker does not listen."""
     worker.busy.clear()
-    worker.source._presence.heard()  # it looks once more
+    worker.source._presence.wake()  # it looks once more
     await until(lambda: worker.hints._receiving is None)
     thief, taken = place.broker(KIND), list[ReceivedHint]()
     await thief.open()

@@ -162,7 +162,7 @@ async def test_a_busy_worker_leaves_the_hints_to_others(by_redis: Settings) -> N
     async with creating(by_redis) as creator, hand(by_redis) as full, hand(by_redis) as free:
         await idle(full, free)
         full.busy.clear()
-        full.source._presence.heard()  # it looks once more, and then is busy
+        full.source._presence.wake()  # it looks once more, and then is busy
         await until(lambda: isinstance(full.hints, Listener) and full.hints._receiving is None)
         for _ in range(10):
             ids = await jobs(creator.engine, 1)
@@ -212,7 +212,7 @@ async def test_what_piled_up_while_all_were_busy_costs_one_look(by_redis: Settin
     async with creating(by_redis) as creator, hand(by_redis) as worker:
         await idle(worker)
         worker.busy.clear()
-        worker.source._presence.heard()
+        worker.source._presence.wake()
         await until(lambda: isinstance(worker.hints, Listener) and worker.hints._receiving is None)
         assert creator.dispatch
         for _ in range(20):

@@ -46,7 +46,7 @@ def counts_of(*engines: Engine) -> list[str]:
             made.append(query.name)
 
     for engine in engines:
-        engine.store.watch = note
+        engine.store.on_query = note
     return made
 
 

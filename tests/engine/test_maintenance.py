@@ -158,7 +158,7 @@ async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_i
     await maintenance.sweep()
     clock.advance(10)
     asked: list[str] = []
-    engine.store.watch = lambda query, _seconds, _error: asked.append(query.name)
+    engine.store.on_query = lambda query, _seconds, _error: asked.append(query.name)
     assert not await maintenance.sweep()
     assert asked == ["chores", "mark_sweep"]
 

@@ -159,7 +159,7 @@ async def test_a_watch_that_was_cut_itself_starts_from_the_beginning_and_lets_al
     await run(engine, worker, instance="a")
     watching.presence.found = {"a"}
     await watching.look()
-    watching.presence.era = 1
+    watching.presence.session_number = 1
     assert await watching.look(after=10) == []
     assert await watching.look(after=SETTLE_SECONDS - 0.1) == []
     assert await watching.look(after=0.1) == []

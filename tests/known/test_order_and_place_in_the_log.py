@@ -21,7 +21,7 @@ from holdfast.maintenance.maintainer import Maintainer
 from holdfast.model import NewJob
 from holdfast.settings import Settings
 from holdfast.store import Tx, open_store
-from holdfast.store.identity import Identities, Identity
+from holdfast.store.identity import Identity, IdentityTracker
 from holdfast.store.migrate import migrate
 from holdfast.store.queries import Query
 from tests.engine.log import settled
@@ -221,7 +221,7 @@ async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_t
     await engine.create(NewJob(type="t"))
     await engine.store.write(lambda tx: tx.one(AHEAD))
     tries: list[str] = []
-    engine.store.watch = lambda query, _, __: tries.append(query.name)
+    engine.store.on_query = lambda query, _, __: tries.append(query.name)
     written, over = asyncio.Event(), asyncio.Event()
 
     async def long_transaction(tx: Tx) -> None:
@@ -247,7 +247,7 @@ async def test_processes_that_find_it_out_at_the_same_moment_do_not_lock_each_ot
     await engine.create(NewJob(type="t"))
     await engine.store.write(lambda tx: tx.one(AHEAD))
     done: list[str] = []
-    engine.store.watch = lambda query, _, __: done.append(query.name)
+    engine.store.on_query = lambda query, _, __: done.append(query.name)
     all_have_begun = asyncio.Barrier(3)
 
     async def work(tx: Tx) -> None:
@@ -260,16 +260,16 @@ async def test_processes_that_find_it_out_at_the_same_moment_do_not_lock_each_ot
 
 async def test_what_a_changed_database_needs_is_tried_with_each_new_connection_until_it_is_done() -> None:
     """As when a long transaction keeps the lock of the log: meanwhile the connections are used."""
-    identities, tried, answers = Identities(), list[str](), iter([False, True])
+    identity, tried, answers = IdentityTracker(), list[str](), iter([False, True])
 
     async def prepare(connection: str) -> bool:
         tried.append(connection)
         return next(answers)
 
-    identities.prepare = prepare
+    identity.prepare = prepare
     first, second = (Identity((name,), (), name) for name in ("before", "after"))
-    await identities.admit(first, "the first")
+    await identity.verify(first, "the first")
     assert tried == []
     for connection in ("a", "b", "c"):
-        await identities.admit(second, connection)
+        await identity.verify(second, connection)
     assert tried == ["a", "b"]

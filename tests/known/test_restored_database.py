@@ -16,7 +16,7 @@ from holdfast.engine import Engine
 from holdfast.engine.insert import checked
 from holdfast.model import JobType, NewJob
 from holdfast.settings import Settings
-from holdfast.store.identity import Identities, of_connection
+from holdfast.store.identity import IdentityTracker, read_identity
 from holdfast.store.migrate import migrate, sqlite_path
 from tests.conftest import administer
 from tests.engine.steps import ask
@@ -152,17 +152,17 @@ async def test_a_failover_to_a_new_timeline_is_noticed_by_the_next_connection() 
 
 @pytest.mark.postgres
 async def test_another_address_of_the_same_server_is_no_other_database(caplog: pytest.LogCaptureFixture) -> None:
-    identities, changes = Identities(), list[bool]()
-    identities.changed.append(lambda: changes.append(True))
+    identity, changes = IdentityTracker(), list[bool]()
+    identity.on_change.append(lambda: changes.append(True))
     names = set()
     with running() as server:
         await migrate(server.dsn())
         for host in ("127.0.0.1", str(server.directory), "127.0.0.1"):
             connection = await asyncpg.connect(server.dsn(), host=host, port=server.port)
-            found = await of_connection(connection, pooled=False)
+            found = await read_identity(connection, pooled=False)
             assert found is not None
             names.add(found.name)
-            identities.see(found)
+            identity.update(found)
             await connection.close()
     assert len(names) == 2
     assert not changes

@@ -95,13 +95,13 @@ async def test_every_connection_is_opened_so_that_both_ends_notice_when_the_othe
 ) -> None:
     store = await open_store(fresh_postgres_url)
     assert isinstance(store, PostgresStore)
-    connection = await store._connections.take()
+    connection = await store._connections.acquire()
     wire = connection._transport.get_extra_info("socket")
     assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 9000
     names = ("idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_user_timeout")
     assert [await connection.fetchval(f"SHOW {name}") for name in names] == ["10s", "10", "20000"]
-    store._connections.give(connection)
+    store._connections.release(connection)
     await store.close()
 
 
@@ -153,10 +153,10 @@ async def test_a_reaper_that_vanished_does_not_stop_the_others(engine: Engine, w
 
 async def _make_the_last_sweep_old(engine: Engine, *, lock_timeout: str = "0") -> None:
     store: Any = engine.store
-    connection = await store._connections.take()
+    connection = await store._connections.acquire()
     await connection.execute(f"SET lock_timeout = '{lock_timeout}'")
     await connection.execute("UPDATE holdfast_sweeps SET swept_at = swept_at - interval '7 seconds'")
-    store._connections.give(connection)
+    store._connections.release(connection)
 
 
 # -- half-open connections --------------------------------------------------------------------------------------------
@@ -224,18 +224,18 @@ async def test_a_statement_that_the_server_works_on_is_waited_for(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_connections, "UNANSWERED_SECONDS", 0.2)
-    monkeypatch.setattr(dead_connections, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(dead_connections, "CHECK_SECONDS", 0.1)
     store: Any = await open_store(fresh_postgres_url)
     blocker = await asyncpg.connect(fresh_postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE holdfast_sweeps IN ACCESS EXCLUSIVE MODE")
     looks: list[list[Any]] = []
-    idle = store._half_open._idle
+    idle = store._detector._idle_on_server
 
     async def seen(stalled: list[Any]) -> list[Any]:
         looks.append(await idle(stalled))
         return looks[-1]
 
-    store._half_open._idle = seen
+    store._detector._idle_on_server = seen
     waiting = asyncio.create_task(store.read(lambda tx: tx.one(q.sweep, pause=1.0)))
     await until(lambda: len(looks) >= 3)
     assert looks[:3] == [[], [], []]

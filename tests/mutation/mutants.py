@@ -146,7 +146,7 @@ def _replacing_schema(weakened: str, sql: str) -> Callable[[], None]:
     def switch_on() -> None:
         original = migrate.migrations
 
-        def mutated(dialect: str, extensions: Iterable[migrate.Tables] = ()) -> list[migrate.Migration]:
+        def mutated(dialect: str, extensions: Iterable[migrate.Migratable] = ()) -> list[migrate.Migration]:
             found = original(dialect, extensions)
             return [replace(m, sql=sql) if dialect == weakened and m.extension == migrate.CORE else m for m in found]
 

@@ -16,7 +16,7 @@ from holdfast.observe import transition_log
 from holdfast.observe.log_formats import Text
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.store import q
-from holdfast.store.render import given
+from holdfast.store.render import columns_of
 from tests.engine.hooking import effect
 from tests.engine.steps import ask, bring, run, sweep
 from tests.observe.captured import Heard, hearing
@@ -96,7 +96,7 @@ def test_a_row_that_somebody_wrote_by_hand_cannot_forge_a_line(tmp_path: Path) -
     """SEC-40."""
     forged = 'x"}\n{"level":"critical"}\r\x1b[2J\u2028\x85\u202e<b>'
     facts = dict.fromkeys(("type", "queue", "lifecycle", "reason"), forged) | {"id": "0", "state": "canceled"}
-    row: Any = tuple(facts.get(name) for name in given(q.cancel_waiting))
+    row: Any = tuple(facts.get(name) for name in columns_of(q.cancel_waiting))
     with hearing(tmp_path) as heard:
         TransitionLog(heard.log, Lifecycles())(q.cancel_waiting, [row, row], "client")
         assert [line["reason"] for line in heard.lines] == [forged] * 2

@@ -232,7 +232,7 @@ async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_a
         return found
 
     def announce(engine: Engine) -> None:
-        for told in engine.store.identities.changed:
+        for told in engine.store.identity.on_change:
             told()
 
     monkeypatch.setattr(engine.reads, "log_extent", replaced_meanwhile)

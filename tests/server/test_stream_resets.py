@@ -64,7 +64,7 @@ async def test_an_open_stream_is_told_that_the_database_went_back(served: Served
         await served.engine.create(NewJob(type="t"))
         assert await reader.next() is not None
         await go_back(served.engine)
-        for changed in served.engine.store.identities.changed:
+        for changed in served.engine.store.identity.on_change:
             changed()
         said = await reader.next()
         assert said is not None

@@ -10,7 +10,7 @@ from holdfast.lifecycle import State
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.model import NewJob
 from holdfast.store import Row, q
-from holdfast.store.bench_baseline import TAKEN_AT_ONCE, Ceiling
+from holdfast.store.bench_baseline import TAKEN_AT_ONCE, BenchBaseline
 from holdfast.store.queries import Query
 from tests.engine.steps import ask as ask_by_hand
 from tests.engine.steps import bring
@@ -73,7 +73,7 @@ async def test_done_and_finished_are_those_of_this_run(engine: Engine, worker: s
 
 
 async def test_the_ceiling_has_a_table_of_its_own_for_a_while(engine: Engine) -> None:
-    ceiling = Ceiling(engine.store, "{}")
+    ceiling = BenchBaseline(engine.store, "{}")
     for _ in range(2):  # what is left of a run that was killed does no harm
         await ceiling.make()
     await ceiling.put()

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.store.pool import IDLE_SECONDS_MAX, Connections
+from holdfast.store.pool import IDLE_SECONDS_MAX, PostgresPool
 from tests.worker.in_process import until
 
 
@@ -27,99 +27,99 @@ def opened() -> list[Any]:
 
 
 @pytest.fixture
-async def connections(fresh_postgres_url: str, opened: list[Any]) -> AsyncIterator[Connections]:
+async def connections(fresh_postgres_url: str, opened: list[Any]) -> AsyncIterator[PostgresPool]:
     async def connect() -> Any:
         opened.append(await asyncpg.connect(fresh_postgres_url))
         return opened[-1]
 
-    connections = Connections(connect, 2, Clock())
+    connections = PostgresPool(connect, 2, Clock())
     yield connections
     await connections.close()
 
 
-async def test_one_is_opened_when_needed_and_used_again(connections: Connections, opened: list[Any]) -> None:
+async def test_one_is_opened_when_needed_and_used_again(connections: PostgresPool, opened: list[Any]) -> None:
     for _ in range(5):
-        connection = await connections.take()
+        connection = await connections.acquire()
         assert await connection.fetchval("SELECT 1") == 1
-        connections.give(connection)
+        connections.release(connection)
     assert len(opened) == 1
 
 
 async def test_no_more_than_allowed_and_whoever_waits_longest_is_next(
-    connections: Connections, opened: list[Any]
+    connections: PostgresPool, opened: list[Any]
 ) -> None:
-    first, second = await connections.take(), await connections.take()
+    first, second = await connections.acquire(), await connections.acquire()
     order: list[str] = []
 
     async def wait(name: str) -> Any:
-        connection = await connections.take()
+        connection = await connections.acquire()
         order.append(name)
         return connection
 
     waiting = [asyncio.create_task(wait(name)) for name in "ab"]
     await asyncio.sleep(0.01)
     assert not order
-    connections.give(first)
-    connections.give(second)
+    connections.release(first)
+    connections.release(second)
     for connection in await asyncio.gather(*waiting):
-        connections.give(connection)
+        connections.release(connection)
     assert order == ["a", "b"]
     assert len(opened) == 2
 
 
-async def test_a_closed_one_makes_room_for_another(connections: Connections, opened: list[Any]) -> None:
-    first, second = await connections.take(), await connections.take()
-    waiting = asyncio.create_task(connections.take())
+async def test_a_closed_one_makes_room_for_another(connections: PostgresPool, opened: list[Any]) -> None:
+    first, second = await connections.acquire(), await connections.acquire()
+    waiting = asyncio.create_task(connections.acquire())
     await asyncio.sleep(0.01)
     first.terminate()
-    connections.give(first)
+    connections.release(first)
     third = await waiting
     assert third is not first
     assert await third.fetchval("SELECT 1") == 1
     second.terminate()
-    connections.give(third)
-    connections.give(second)
-    assert await connections.take() is third
-    connections.give(third)
+    connections.release(third)
+    connections.release(second)
+    assert await connections.acquire() is third
+    connections.release(third)
 
 
 async def test_one_that_closed_while_nobody_had_it_is_not_handed_out(
-    connections: Connections, opened: list[Any]
+    connections: PostgresPool, opened: list[Any]
 ) -> None:
-    connection = await connections.take()
-    connections.give(connection)
+    connection = await connections.acquire()
+    connections.release(connection)
     connection.terminate()
-    again = await connections.take()
+    again = await connections.acquire()
     assert again is not connection
-    connections.give(again)
+    connections.release(again)
 
 
-async def test_who_gives_up_waiting_takes_nothing_along(connections: Connections) -> None:
+async def test_who_gives_up_waiting_takes_nothing_along(connections: PostgresPool) -> None:
     """K37: also in the instant in which a connection was handed over."""
-    first, second = await connections.take(), await connections.take()
-    waiting = asyncio.create_task(connections.take())
+    first, second = await connections.acquire(), await connections.acquire()
+    waiting = asyncio.create_task(connections.acquire())
     await asyncio.sleep(0.01)
-    connections.give(first)
+    connections.release(first)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     async with asyncio.timeout(60):
-        assert await connections.take() is first
-    connections.give(first)
-    connections.give(second)
+        assert await connections.acquire() is first
+    connections.release(first)
+    connections.release(second)
 
 
-async def test_who_gives_up_before_it_is_handed_over_is_passed_by(connections: Connections) -> None:
-    first, second = await connections.take(), await connections.take()
-    gone, stays = asyncio.create_task(connections.take()), asyncio.create_task(connections.take())
+async def test_who_gives_up_before_it_is_handed_over_is_passed_by(connections: PostgresPool) -> None:
+    first, second = await connections.acquire(), await connections.acquire()
+    gone, stays = asyncio.create_task(connections.acquire()), asyncio.create_task(connections.acquire())
     await asyncio.sleep(0.01)
     gone.cancel()
     await asyncio.sleep(0.01)
-    connections.give(first)
+    connections.release(first)
     async with asyncio.timeout(60):
         assert await stays is first
-    connections.give(first)
-    connections.give(second)
+    connections.release(first)
+    connections.release(second)
 
 
 async def test_a_connection_that_cannot_be_opened_takes_no_place(fresh_postgres_url: str) -> None:
@@ -130,12 +130,12 @@ async def test_a_connection_that_cannot_be_opened_takes_no_place(fresh_postgres_
             raise OSError("nobody there")
         return await asyncpg.connect(fresh_postgres_url)
 
-    connections = Connections(connect, 1, Clock())
+    connections = PostgresPool(connect, 1, Clock())
     for _ in range(3):
         with pytest.raises(OSError, match="nobody there"):
-            await connections.take()
+            await connections.acquire()
     broken = False
-    connections.give(await connections.take())
+    connections.release(await connections.acquire())
     await connections.close()
 
 
@@ -145,25 +145,25 @@ async def test_what_nobody_needs_for_long_is_closed(fresh_postgres_url: str) -> 
     async def connect() -> Any:
         return await asyncpg.connect(fresh_postgres_url)
 
-    connections = Connections(connect, 2, clock)
-    idle, busy = await connections.take(), await connections.take()
-    connections.give(idle)
-    connections.give(busy)
-    assert await connections.take() is busy, "the one used last"
+    connections = PostgresPool(connect, 2, clock)
+    idle, busy = await connections.acquire(), await connections.acquire()
+    connections.release(idle)
+    connections.release(busy)
+    assert await connections.acquire() is busy, "the one used last"
     clock.at = IDLE_SECONDS_MAX + 1
-    connections.give(busy)
+    connections.release(busy)
     await until(idle.is_closed)
     assert not busy.is_closed()
     await connections.close()
 
 
-async def test_closing_waits_for_what_is_in_use(connections: Connections) -> None:
-    connection = await connections.take()
+async def test_closing_waits_for_what_is_in_use(connections: PostgresPool) -> None:
+    connection = await connections.acquire()
     closing = asyncio.create_task(connections.close())
     await asyncio.sleep(0.02)
     assert not closing.done()
     assert await connection.fetchval("SELECT 1") == 1
-    connections.give(connection)
+    connections.release(connection)
     async with asyncio.timeout(60):
         await closing
     assert connection.is_closed()

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.store import open_store
 from holdfast.store.queries import Query, q
-from holdfast.store.render import FILTERS, POSTGRES, SQLITE, Statement, given, render
+from holdfast.store.render import FILTERS, POSTGRES, SQLITE, Statement, columns_of, render
 
 LISTS = re.compile(r"\{(?:rows|in|any|each):(\w+)")
 
@@ -43,14 +43,14 @@ def columns_on_sqlite(connection: sqlite3.Connection, query: Query) -> list[str]
 async def test_every_query_answers_with_the_same_columns_on_both(
     postgres: asyncpg.Connection, sqlite: sqlite3.Connection
 ) -> None:
-    forms = [(query, query.brief, query.heard) if query.recorded else (query,) for query in q.all()]
+    forms = [(query, query.minimal, query.observed) if query.recorded else (query,) for query in q.all()]
     forms += [(query.with_hooks(("notes", "billing")),) for query in q.all() if "{mine" in query.text]
     for query in chain.from_iterable(forms):
         prepared = await postgres.prepare(rendered(query, POSTGRES).text)
         on_postgres = [attribute.name for attribute in prepared.get_attributes()]
         on_sqlite = columns_on_sqlite(sqlite, query)
         if query.recorded:  # SQLite also hands over what the history needs, behind what the engine sees
-            assert on_postgres == list(given(query)), query.name
+            assert on_postgres == list(columns_of(query)), query.name
             on_sqlite = on_sqlite[: len(on_postgres)]
         assert on_sqlite == on_postgres, query.name
         assert on_postgres, f"{query.name} answers with nothing"

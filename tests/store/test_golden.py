@@ -34,4 +34,4 @@ def test_an_unknown_query_or_form_is_refused_with_what_is_near() -> None:
     status, out, error = printed("complet_jobs", "sqlite")
     assert (status, out) == (2, "")
     assert "no query is called 'complet_jobs'; did you mean 'complete_jobs' or " in error
-    assert "a query has no form 'small'; its forms are brief, heard, for_one" in printed("complete_jobs.small")[2]
+    assert "a query has no form 'small'; its forms are minimal, observed, for_one" in printed("complete_jobs.small")[2]

@@ -15,7 +15,7 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, open_store
-from holdfast.store.notify import CHANNEL, Ear, Notifier, by_queue
+from holdfast.store.notify import CHANNEL, Notifier, WakeSignal, queue_waker
 from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import running
 from tests.worker.in_process import until
@@ -29,7 +29,7 @@ async def teller(store_url: str) -> AsyncIterator[Engine]:
     engine = Engine(await open_store(store_url))
     notifier = Notifier(engine.store, Clock()) if isinstance(engine.store, PostgresStore) else None
     if notifier:
-        engine.ctx.wakers.append(by_queue(notifier))
+        engine.ctx.wakers.append(queue_waker(notifier))
     yield engine
     if notifier:
         await notifier.close()
@@ -94,30 +94,30 @@ async def test_a_job_of_another_process_is_heard_of(fresh_sqlite_url: str) -> No
 
 
 async def test_an_ear_for_some_queues_does_not_hear_of_others() -> None:
-    ear = Ear(["mail", "video"])
-    ear.heard({"images"})
-    assert not await ear.wait(SHORT)
-    ear.heard({"images", "mail"})
-    assert await ear.wait(LONG)
-    ear.heard()  # any
-    assert await ear.wait(LONG)
+    signal = WakeSignal(["mail", "video"])
+    signal.wake({"images"})
+    assert not await signal.wait(SHORT)
+    signal.wake({"images", "mail"})
+    assert await signal.wait(LONG)
+    signal.wake()  # any
+    assert await signal.wait(LONG)
 
 
 async def test_an_ear_hears_from_other_threads() -> None:
-    ear = Ear()
-    waiting = asyncio.create_task(ear.wait(LONG))
+    signal = WakeSignal()
+    waiting = asyncio.create_task(signal.wait(LONG))
     await asyncio.sleep(0)
-    thread = threading.Thread(target=ear.heard, args=({"default"},))
+    thread = threading.Thread(target=signal.wake, args=({"default"},))
     thread.start()
     assert await waiting
     thread.join()
 
 
 def test_an_ear_whose_loop_has_ended_is_deaf_and_nothing_worse() -> None:
-    async def make() -> Ear:
-        return Ear()
+    async def make() -> WakeSignal:
+        return WakeSignal()
 
-    asyncio.run(make()).heard({"default"})
+    asyncio.run(make()).wake({"default"})
 
 
 # -- telling ----------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ async def test_a_callers_own_transaction_holds_no_notice(notices: Notices, fresh
     """K32: a NOTIFY in there would hold up every other commit of the server. It comes later, by a way of our own."""
     engine = Engine(notices.store)
     notifier = Notifier(notices.store, Clock())
-    engine.ctx.wakers.append(by_queue(notifier))
+    engine.ctx.wakers.append(queue_waker(notifier))
     connection = await asyncpg.connect(fresh_postgres_url)
     async with connection.transaction():
         await engine.create(NewJob(type="echo"), connection=connection)

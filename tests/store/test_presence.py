@@ -190,16 +190,16 @@ async def terminate_sessions(url: str) -> None:
     await connection.close()
 
 
-async def came_back(presence: Presence, era: int) -> bool:
-    return presence.era > era and presence.instance.endswith(".live")
+async def came_back(presence: Presence, session_number: int) -> bool:
+    return presence.session_number > session_number and presence.instance.endswith(".live")
 
 
 async def test_a_session_that_is_cut_comes_back_under_its_name(fresh_postgres_url: str) -> None:
     presence, watcher = [await open_presence(fresh_postgres_url) for _ in range(2)]
-    name, era = presence.instance, presence.era
+    name, session_number = presence.instance, presence.session_number
     await terminate_sessions(fresh_postgres_url)
-    await until(lambda: came_back(presence, era))
-    await until(lambda: came_back(watcher, era))
+    await until(lambda: came_back(presence, session_number))
+    await until(lambda: came_back(watcher, session_number))
     assert presence.instance == name
     assert await watcher.dead([name]) == set()
     assert await presence.wait(PATIENCE_SECONDS)  # it may have missed something
@@ -240,7 +240,7 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
     monkeypatch.setattr(listen_connection, "PING_SECONDS", 0.2)
     monkeypatch.setattr(listen_connection, "ANSWER_SECONDS", 0.5)
     presence = await open_presence(server.dsn())
-    era = presence.era
+    session_number = presence.session_number
     connection = await asyncpg.connect(server.dsn())
     [holder] = await connection.fetch(
         "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND database = "
@@ -248,7 +248,7 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
     )
     os.kill(holder["pid"], signal.SIGSTOP)
     try:
-        await until(lambda: came_back(presence, era))
+        await until(lambda: came_back(presence, session_number))
     finally:
         os.kill(holder["pid"], signal.SIGCONT)
     await presence.close()
@@ -275,7 +275,7 @@ async def test_one_among_many_asks_seldom_whether_its_session_is_there(
         return len(pings) >= 5
 
     await until(often)
-    presence.among(1000)
+    presence.set_live_processes(1000)
     await asyncio.sleep(0.1)
     before = len(pings)
     await asyncio.sleep(0.5)
@@ -288,9 +288,9 @@ async def test_one_among_many_asks_seldom_whether_its_session_is_there(
 async def test_a_restart_of_the_server_is_nobodys_death(server: PostgresServer, kill: bool) -> None:
     async with living(server.dsn()) as other:
         presence = await open_presence(server.dsn())
-        era = presence.era
+        session_number = presence.session_number
         await asyncio.to_thread(server.restart, kill=kill)
-        await until(lambda: came_back(presence, era))
+        await until(lambda: came_back(presence, session_number))
         await until(lambda: _sees_alive(presence, other.instance))
         await presence.close()
 
@@ -336,7 +336,7 @@ async def test_behind_a_pooler_the_leases_decide_and_polling_finds_the_work(
         assert not presence.instance.endswith(".live")
         await other.kill()
         assert await presence.dead([other.instance]) == set()
-        presence.heard({"any"})
+        presence.wake({"any"})
         assert await presence.wait(PATIENCE_SECONDS)
         await presence.close()
 

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.model import NewJob
 from holdfast.observe.query_metrics import error_code
 from holdfast.store import Store, open_store
-from holdfast.store.base import BEGIN, COMMIT, CONNECT
+from holdfast.store.observer import BEGIN, COMMIT, CONNECT
 from holdfast.store.queries import Query, q
 from tests.servers.proxy import Proxy
 from tests.store.test_sqlite_store import write_lock
@@ -20,7 +20,7 @@ from tests.store.test_sqlite_store import write_lock
 class Watcher:
     def __init__(self, engine: Engine) -> None:
         self.seen: list[tuple[str, bool]] = []
-        engine.store.watch = self
+        engine.store.on_query = self
 
     def __call__(self, query: Query, seconds: float, error: BaseException | None) -> None:
         assert seconds >= 0
@@ -49,7 +49,7 @@ async def test_a_query_that_fails_is_told_of_with_its_error(engine: Engine) -> N
 def failures_of(store: Store) -> list[tuple[str, str]]:
     """All that fails from now on: in what, and with which code."""
     seen: list[tuple[str, str]] = []
-    store.watch = lambda query, _, error: seen.append((query.name, error_code(error))) if error else None
+    store.on_query = lambda query, _, error: seen.append((query.name, error_code(error))) if error else None
     return seen
 
 
@@ -91,7 +91,7 @@ async def test_a_file_that_somebody_else_holds_is_told_of(
 
 
 async def test_nobody_watches_unless_asked_to(engine: Engine) -> None:
-    assert engine.store.watch is None
+    assert engine.store.on_query is None
 
 
 def test_each_query_names_what_it_does_and_where() -> None:

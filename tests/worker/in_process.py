@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.sdk.app import App
-from holdfast.store.notify import by_queue
+from holdfast.store.notify import queue_waker
 from holdfast.store.presence import open_presence
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executor import HandlerResources
@@ -93,7 +93,7 @@ async def working(
     """Nobody renews leases in here, unless a test does: they are long enough."""
     engine = await app.engine()
     presence = await open_presence(app.settings.url, Clock(), Ids())
-    waker = by_queue(presence.heard)
+    waker = queue_waker(presence.wake)
     engine.ctx.wakers.append(waker)
     registered = await engine.workers.register(name="in-process")
     source = Breakable(engine, presence, Clock(), worker=registered.id)

@@ -33,9 +33,9 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
         def __init__(self, presence: Presence) -> None:
             self._presence = presence
 
-        def among(self, live: int) -> None:
+        def set_live_processes(self, live: int) -> None:
             told.append(live)
-            self._presence.among(live)
+            self._presence.set_live_processes(live)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._presence, name)

@@ -26,7 +26,7 @@ from holdfast.observe.logs import job_lines
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings, load, migrate_command
 from holdfast.store import PostgresStore, SqliteStore, open_store
-from holdfast.store.notify import Notifier, by_queue
+from holdfast.store.notify import Notifier, queue_waker
 from holdfast.store.presence import Presence
 from holdfast.store.presence import open_presence as _open_presence
 
@@ -161,7 +161,7 @@ async def open_all(
     included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
     engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
     notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
-    by_database = None if notifier is None else by_queue(notifier)
+    by_database = None if notifier is None else queue_waker(notifier)
     try:
         dispatch = open_dispatch(settings, clock, ids, by_database)
     except BaseException:

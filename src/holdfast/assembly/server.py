@@ -29,7 +29,7 @@ from holdfast.server.live.long_poll import LongPoll
 from holdfast.server.live.redis import open_redis
 from holdfast.server.state import ServerState
 from holdfast.settings import Settings
-from holdfast.store.notify import by_queue
+from holdfast.store.notify import queue_waker
 from holdfast.store.presence import Presence
 from holdfast.webhooks.alerts import AlertSettings, kinds_of
 from holdfast.webhooks.deliverer import WebhookDeliverer
@@ -70,7 +70,7 @@ async def open_server(
         loops = Loops(clock, ids)
         presence = await open_presence(settings, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
-        opened.engine.ctx.wakers.append(by_queue(presence.heard))
+        opened.engine.ctx.wakers.append(queue_waker(presence.wake))
         listener, rotation = _listener(opened.dispatch, presence, ids), Rotation(clock, ids)
         auth = _authenticator(opened.engine, clock, settings, allow_local=allow_local)
         server = _server_state(opened, settings, clock, ids, auth, presence, listener, rotation, loops, extensions)
@@ -168,7 +168,7 @@ def _listener(dispatch: Dispatch | None, presence: Presence, ids: Ids) -> Listen
     """Receives every hint, for the claims that wait in this server. Not from a queue that all servers share."""
     if dispatch is None or dispatch.mode.shared:
         return None
-    return dispatch.listen(f"server-{ids.bits(64):016x}", presence.heard, busy=False)
+    return dispatch.listen(f"server-{ids.bits(64):016x}", presence.wake, busy=False)
 
 
 def open_deliverer(engine: Engine, clock: Clock, ids: Ids, settings: Settings) -> WebhookDeliverer:

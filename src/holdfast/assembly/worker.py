@@ -31,7 +31,7 @@ from holdfast.observe.logs import Logs, installed, job_lines
 from holdfast.observe.tracing import exported
 from holdfast.outage_log import outage
 from holdfast.sdk.app import App
-from holdfast.store.notify import by_queue
+from holdfast.store.notify import queue_waker
 from holdfast.store.presence import Presence
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.config import WorkerConfig
@@ -157,7 +157,7 @@ async def _database_backend(app: App, options: WorkerOptions, slots: int, loops:
     rotation = Rotation(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
     presence = await open_presence(settings, clock, ids, queues=options.queues, loops=loops)
-    waker = by_queue(presence.heard)
+    waker = queue_waker(presence.wake)
     engine.ctx.wakers.append(waker)
     try:
         registered = await engine.workers.register(
@@ -183,7 +183,7 @@ async def _database_backend(app: App, options: WorkerOptions, slots: int, loops:
 
         def on_fleet(fleet: Fleet) -> None:
             rotation.update(fleet)
-            presence.among(fleet.live)
+            presence.set_live_processes(fleet.live)
 
         async with _hints(app, options, presence, lambda: rotation.fleet.live) as hints:
             background: dict[str, Loop] = {
@@ -218,7 +218,7 @@ def measure(engine: Engine, metrics: WorkerCounters, dispatch: Dispatch | None =
         return {name: depth.waiting for name, depth in (await engine.reads.queue_stats()).types.items()}
 
     registry = metrics.registry
-    engine.store.watch = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
+    engine.store.on_query = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
     engine.ctx.timing = AttemptMetrics(registry.taken, lost_only=True)
     metrics.show_depths(waiting)
     registry.before.append(lambda: registry.reaped.values.update({(): engine.ctx.reaped}))
@@ -240,7 +240,7 @@ async def _hints(
         return
     kind = kind_of_worker(options.queues, app.handlers, capabilities_of(options.capabilities))
     listener = dispatch.listen(
-        kind, presence.heard, queues=options.queues, types=app.handlers, poll_seconds=poll_seconds, live=live
+        kind, presence.wake, queues=options.queues, types=app.handlers, poll_seconds=poll_seconds, live=live
     )
     try:
         yield listener

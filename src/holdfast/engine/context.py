@@ -14,7 +14,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hint import Hint, hints_of
 from holdfast.store import Row
-from holdfast.store.deferred_hints import LaterHints
+from holdfast.store.deferred_hints import DeferredHints
 from holdfast.store.queries import Query
 
 
@@ -62,7 +62,7 @@ class EngineContext:
     observers: list[Observer] = field(default_factory=list)
     timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)
-    later: LaterHints | None = None  # of the event loop whose connections the store and the wakers use
+    later: DeferredHints | None = None  # of the event loop whose connections the store and the wakers use
     reaped: int = 0  # leases that were taken away through this engine
     given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks
     hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb

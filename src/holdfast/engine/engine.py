@@ -59,7 +59,7 @@ from holdfast.model.reports import (
     Withdrawn,
 )
 from holdfast.store import PostgresStore, SqliteStore, Tx
-from holdfast.store.deferred_hints import LaterHints
+from holdfast.store.deferred_hints import DeferredHints
 
 _Answer = TypeVar("_Answer")
 
@@ -90,12 +90,12 @@ class Engine(Component):
         )
         super().__init__(store, ctx)
         with suppress(RuntimeError):  # made outside of any event loop
-            ctx.later = LaterHints()
+            ctx.later = DeferredHints()
         self.reads, self.polls, self.maintenance = Reads(store, ctx), Polls(store, ctx), Maintenance(store, ctx)
         self.job_types, self.webhooks, self.audit = JobTypes(store, ctx), Webhooks(store, ctx), Audit(store, ctx)
         self.keys, self.sessions, self.workers = Keys(store, ctx), Sessions(store, ctx), Workers(store, ctx)
         self.queues, self.extensions, self.bench = Queues(store, ctx), Extensions(store, ctx), Bench(store, ctx)
-        store.identities.changed.append(ctx.registry.forget)
+        store.identity.on_change.append(ctx.registry.forget)
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
 

@@ -27,7 +27,7 @@ async def move(
     """
     wanted, timing = query, ctx.timing if ctx.timing is not None and ctx.timing.observes(query) else None
     if brief and timing is None:
-        wanted = query.heard if ctx.observers else query.brief
+        wanted = query.observed if ctx.observers else query.minimal
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
     verb = "create" if query.create else query.move  # a wish or a report moves nothing
     if rows and query.mine and verb is not None and any(ctx.hooks.effects(verb, row["type"]) for row in rows):

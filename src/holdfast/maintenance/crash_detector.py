@@ -29,7 +29,7 @@ class CrashDetector:
     ) -> None:
         self._engine, self._presence, self._clock, self._ids = engine, presence, clock, ids
         self._rotation = rotation or Rotation(clock, ids)
-        self._era = presence.era
+        self._session_number = presence.session_number
         self._settled_at = clock.monotonic()
         self._dead_since: dict[str, float] = {}
         self._reaped: set[str] = set()
@@ -74,8 +74,8 @@ class CrashDetector:
         return gone
 
     def _settled(self, now: float) -> bool:
-        if self._presence.era != self._era:
-            self._era, self._settled_at = self._presence.era, now + SETTLE_SECONDS
+        if self._presence.session_number != self._session_number:
+            self._session_number, self._settled_at = self._presence.session_number, now + SETTLE_SECONDS
         if now < self._settled_at:
             self._dead_since.clear()
         return now >= self._settled_at

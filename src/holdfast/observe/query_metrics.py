@@ -10,8 +10,8 @@ from holdfast.store.queries import Query
 
 
 class QueryTimes:
-    """For `store.watch`. SQLite calls it from several threads: it counts under a lock and copies the values before each
-    scrape. `labels` must come from a closed set."""
+    """For `store.on_query`. SQLite calls it from several threads: it counts under a lock and copies the values before
+    each scrape. `labels` must come from a closed set."""
 
     def __init__(
         self, registry: MetricsRegistry, took: Histogram, errors: Counter, labels: Callable[[Query], Labels]

@@ -19,7 +19,7 @@ from holdfast.observe.state_names import state_name
 from holdfast.redaction import redacted_value
 from holdfast.store import Row
 from holdfast.store.queries import Query
-from holdfast.store.render import certain, given
+from holdfast.store.render import columns_of, known_values
 
 CACHE_MAX = 10_000
 FACTS = ("type", "queue", "tenant", "lifecycle", "came_from", "state", "reason", "attempt", "version")
@@ -50,7 +50,7 @@ class TransitionLog:
         if len(cached) >= CACHE_MAX:  # clients choose some of the values
             cached.clear()
         cached[facts] = list(
-            self._formatted(dict(zip(_columns(query), facts, strict=True)) | certain(query), query, actor)
+            self._formatted(dict(zip(_columns(query), facts, strict=True)) | known_values(query), query, actor)
         )
         return cached[facts]
 
@@ -88,11 +88,11 @@ def _plain(rows: list[Any]) -> Iterable[Any]:
 @cache
 def _facts_of(query: Query) -> Callable[[Row], tuple[Any, ...]]:
     """Reads the facts from a row by position, which takes half the time of access by name."""
-    return itemgetter(*(given(query).index(name) for name in _columns(query)))
+    return itemgetter(*(columns_of(query).index(name) for name in _columns(query)))
 
 
 def _columns(query: Query) -> list[str]:
-    return [name for name in FACTS if name not in certain(query)]
+    return [name for name in FACTS if name not in known_values(query)]
 
 
 def _steps(verb: str, source: str | None, target: str, version: int | None) -> list[tuple[str, str | None, str]]:

@@ -33,7 +33,7 @@ from holdfast.sdk.handler_transactions import HandlerDatabase
 from holdfast.sdk.transactions import driver_connection, require_sync
 from holdfast.settings import Settings, load, refuse_same_variables
 from holdfast.store import SqliteStore
-from holdfast.store.sqlite import finish
+from holdfast.store.sqlite import run_to_completion
 from holdfast.worker.context import ErrorHook, Middleware, in_transaction
 from holdfast.worker.handler import Handler, MiddlewareStack
 
@@ -284,10 +284,10 @@ class App(Definitions):
         require_sync(connection)
         opened = self.run_sync(self._without_writing)
         try:
-            return finish(self._create_in_transaction(opened, new, connection))  # in the thread of the connection
+            return run_to_completion(self._create_in_transaction(opened, new, connection))  # in the connection's thread
         except OtherDatabase:
             self.run_sync(opened.engine.store.identify)
-        return finish(self._create_in_transaction(opened, new, connection))
+        return run_to_completion(self._create_in_transaction(opened, new, connection))
 
     async def _create_in_transaction(self, opened: OpenEngine, new: list[NewJob], connection: Any) -> list[Created]:
         connection = await driver_connection(connection)

@@ -86,7 +86,7 @@ class ServerState:
         self.store_errors = StoreErrorLog(self.clock)
         self.policies, self.report_batching = PolicyCache(self.engine), ReportBatching(self.engine)
         self.queue_metrics = QueueMetrics(self.engine, self.clock, self.retention)
-        self.engine.store.watch = self.metrics.queries
+        self.engine.store.on_query = self.metrics.queries
         self.deliverer.on_sent = self.metrics.sent
         self.engine.ctx.timing = AttemptMetrics(self.metrics.attempts)
         self._prefix = f"{self.ids.bits(48):012x}"

@@ -9,8 +9,8 @@ from holdfast.ids import Ids
 from holdfast.redaction import without_password
 from holdfast.store.base import Row, Store, Tx, Work
 from holdfast.store.caller_transaction import borrow
-from holdfast.store.error_mapping import UNNAMED, Named
-from holdfast.store.migrate import Tables, dialect_of, require_current, sqlite_path
+from holdfast.store.error_mapping import DEFAULT_LABEL, DatabaseLabel
+from holdfast.store.migrate import Migratable, dialect_of, require_current, sqlite_path
 from holdfast.store.migrate import migrate as bring_up_to_date
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import q
@@ -24,8 +24,8 @@ async def open_store(
     clock: Clock | None = None,
     ids: Ids | None = None,
     *,
-    migrate: str = UNNAMED.migrate,
-    extensions: Iterable[Tables] = (),
+    migrate: str = DEFAULT_LABEL.migrate,
+    extensions: Iterable[Migratable] = (),
 ) -> PostgresStore | SqliteStore:
     """Open the store of a database URL. SQLite is created and migrated; an outdated PostgreSQL schema is an error.
 
@@ -35,8 +35,8 @@ async def open_store(
     if dialect_of(url) == "sqlite":
         await bring_up_to_date(url, extensions)
         return SqliteStore(sqlite_path(url), clock, ids)
-    named = Named(without_password(url), migrate)
-    await require_current(url, named, extensions)
+    label = DatabaseLabel(without_password(url), migrate)
+    await require_current(url, label, extensions)
     store = await PostgresStore.open(url, clock, ids)
-    store.named = named
+    store.label = label
     return store

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from holdfast.clock import Clock
+from holdfast.store.observer import OnQuery
 from holdfast.store.queries import Query
 from holdfast.store.render import Statement
 
 T = TypeVar("T")
-Blocked = Callable[[float], None]
+OnBlocked = Callable[[float], None]
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ class Tx(Protocol):
         its own."""
         ...
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
         """Run an extension's hook with a timeout. It may await this transaction and nothing else.
 
         `blocked` is called with the seconds for which the hook blocked the event loop or the writer, if it did."""
@@ -71,28 +71,6 @@ class Tx(Protocol):
 
 
 Work = Callable[[Tx], Awaitable[T]]
-# Called after every query with its duration in seconds and its error. On SQLite it is called from the reader and writer
-# threads, possibly concurrently: it must be thread-safe.
-Watch = Callable[[Query, float, BaseException | None], None]
-
-# Steps other than queries. Only failures are reported: an unreachable database fails at nothing else.
-CONNECT, BEGIN, COMMIT = (Query(word, word.upper()) for word in ("connect", "begin", "commit"))
-
-
-class Watched:
-    """A context manager around such a step that reports its failure to the observer."""
-
-    __slots__ = ("_began", "_clock", "_step", "_watch")
-
-    def __init__(self, watch: Watch | None, step: Query, clock: Clock) -> None:
-        self._watch, self._step, self._clock = watch, step, clock
-
-    def __enter__(self) -> None:
-        self._began = self._clock.monotonic()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._watch is not None:
-            self._watch(self._step, self._clock.monotonic() - self._began, error.__cause__ or error)
 
 
 class Store(Protocol):
@@ -102,7 +80,7 @@ class Store(Protocol):
     `OutcomeUnknown` is raised: neither success nor failure is reported.
     """
 
-    watch: Watch | None
+    on_query: OnQuery | None
 
     async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
         """Run work in a transaction. `alone`: it is a single statement and needs no BEGIN around it.
@@ -116,7 +94,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
-def tell(callbacks: Iterable[Callable[[], None]]) -> None:
+def run_callbacks(callbacks: Iterable[Callable[[], None]]) -> None:
     """Run callbacks after a commit. One that fails is logged and does not make the commit look failed."""
     for callback in callbacks:
         try:

@@ -40,7 +40,7 @@ _DONE = Query(
 )
 
 
-class Ceiling:
+class BenchBaseline:
     def __init__(self, store: PostgresStore | SqliteStore, payload: str) -> None:
         self._store, self._payload = store, payload
         self._last = 0

@@ -15,14 +15,13 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import Blocked, Row, T, Tx
-from holdfast.store.deferred_hints import LaterHints
-from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed
-from holdfast.store.postgres import in_our_words as postgres_words
+from holdfast.store.base import OnBlocked, Row, T, Tx
+from holdfast.store.deferred_hints import DeferredHints
+from holdfast.store.error_mapping import map_postgres_error, map_sqlite_error
+from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed_commit
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, SQLITE, render
-from holdfast.store.sqlite import SqliteTx, finish, prepare
-from holdfast.store.sqlite import in_our_words as sqlite_words
+from holdfast.store.sqlite import SqliteTx, register_functions, run_to_completion
 
 IDLE = 0  # libpq's status of a connection without a transaction
 _NUMBERED = re.compile(r"\$(\d+)")
@@ -32,7 +31,7 @@ _BEGIN = "BEGIN IMMEDIATE"
 
 @asynccontextmanager
 async def borrow(
-    connection: Any, dialect: str, clock: Clock, ids: Ids, later: LaterHints | None = None
+    connection: Any, dialect: str, clock: Clock, ids: Ids, later: DeferredHints | None = None
 ) -> AsyncIterator[Tx]:
     """A transaction on an open connection of asyncpg, psycopg (sync or async), psycopg2, sqlite3 or aiosqlite.
 
@@ -47,12 +46,12 @@ async def borrow(
         if isinstance(tx, _BorrowedAsyncpg) and tx.callbacks and later is not None:
             later.add(tx.callbacks)
     except asyncpg.PostgresError as error:
-        raise postgres_words(str(error.sqlstate), str(error)) from error
+        raise map_postgres_error(str(error.sqlstate), str(error)) from error
     except sqlite3.Error as error:
-        raise sqlite_words(error) from error
+        raise map_sqlite_error(error) from error
     except Exception as error:
         if (state := _sqlstate(error)) is not None:
-            raise postgres_words(state, str(error)) from error
+            raise map_postgres_error(state, str(error)) from error
         raise
 
 
@@ -95,10 +94,10 @@ async def _over(connection: Any, clock: Clock, ids: Ids) -> Tx:
         case "psycopg2":
             return _BorrowedPsycopg2(connection, clock)
         case "aiosqlite":
-            await connection._execute(prepare, connection._conn, ids)
+            await connection._execute(register_functions, connection._conn, ids)
             return _BorrowedAiosqlite(connection, clock)
         case _:
-            prepare(connection, ids)
+            register_functions(connection, ids)
             return SqliteTx(connection, clock)
 
 
@@ -120,7 +119,7 @@ async def _behind_savepoint(connection: Any, *, open_already: bool) -> AsyncIter
         answer = await _execute(connection, end)
     require_commit(getattr(answer, "statusmessage", answer))
     if WAIT_FOR_STANDBY in warned_by:
-        raise unconfirmed()
+        raise unconfirmed_commit()
 
 
 @contextmanager
@@ -198,7 +197,7 @@ class _BorrowedAsyncpg(PostgresTx):
     ) -> list[Row]:
         return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
         async with asyncio.timeout(seconds):
             return await hook
 
@@ -243,12 +242,12 @@ class _BorrowedAiosqlite(SqliteTx):
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
         asked = super().all(query, limit=limit, filters=filters, **params)
-        return await self._there(finish, asked)  # type: ignore[no-any-return]
+        return await self._there(run_to_completion, asked)  # type: ignore[no-any-return]
 
     async def _execute(self, sql: str) -> None:
         await self._there(self._connection.execute, sql)
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
         async with asyncio.timeout(seconds):  # its statements run in the other thread
             return await hook
 

@@ -15,58 +15,58 @@ from typing import Any
 import asyncpg
 
 from holdfast.store.connect import open_connection
-from holdfast.store.pool import Connections
+from holdfast.store.pool import PostgresPool
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 UNANSWERED_SECONDS = 4.0
 CONNECT_SECONDS = 5.0
 
 _AT_WORK = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND coalesce(state, '') NOT LIKE 'idle%'"
 
 
-class HalfOpenWatch:
+class DeadConnectionDetector:
     """Checks about once a second while connections are in use."""
 
-    def __init__(self, url: str, connections: Connections) -> None:
-        self._url, self._connections = url, connections
+    def __init__(self, url: str, pool: PostgresPool) -> None:
+        self._url, self._pool = url, pool
         self._timer: asyncio.TimerHandle | None = None
-        self._judging: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._suspects: dict[Any, float] = {}  # idle on the server at the last check, with the start of their statement
 
     def start(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+            self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
 
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._judging is not None:
-            self._judging.cancel()
-            await asyncio.wait([self._judging])
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait([self._checking])
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now = time.monotonic()
-        waiting = [each for each in self._connections.in_use if each.asked_at]
+        waiting = [each for each in self._pool.in_use if each.asked_at]
         stalled = [each for each in waiting if now - each.asked_at >= UNANSWERED_SECONDS]
-        if stalled and (self._judging is None or self._judging.done()):
-            self._judging = asyncio.get_running_loop().create_task(self._judge(stalled))
+        if stalled and (self._checking is None or self._checking.done()):
+            self._checking = asyncio.get_running_loop().create_task(self._close_dead(stalled))
         if waiting:
             self.start()
 
-    async def _judge(self, stalled: list[Any]) -> None:
+    async def _close_dead(self, stalled: list[Any]) -> None:
         """Close connections that two checks in a row found idle: once, the answer may just be on its way."""
         asked = {each: each.asked_at for each in stalled}
-        idle = await self._idle(stalled)
+        idle = await self._idle_on_server(stalled)
         waiting = {each: asked[each] for each in idle if each.asked_at == asked[each]}
         silent = [each for each, since in waiting.items() if self._suspects.get(each) == since]
         self._suspects = waiting
         for each in silent:
             each.terminate()
         if silent:
-            self._connections.drop_idle()
+            self._pool.drop_idle()
 
-    async def _idle(self, stalled: list[Any]) -> list[Any]:
+    async def _idle_on_server(self, stalled: list[Any]) -> list[Any]:
         """The connections whose backend is idle; none, if the server cannot be asked."""
         try:
             asking: Any = await open_connection(self._url, timeout=CONNECT_SECONDS, command_timeout=CONNECT_SECONDS)

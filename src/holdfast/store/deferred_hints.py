@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast.store.base import tell
+from holdfast.store.base import run_callbacks
 
-LATER_SECONDS = (0.02, 0.2, 1.0)  # after the jobs were created
+DELAYS_SECONDS = (0.02, 0.2, 1.0)  # after the jobs were created
 
 Callbacks = list[Callable[[], None]]
 
 
-class LaterHints:
+class DeferredHints:
     """Most callers commit soon. A hint before the commit has no effect, and then polling finds the job.
 
     The timers run in the event loop that created this object, whose connections the wakers use.
@@ -34,7 +34,7 @@ class LaterHints:
         waiting = {id(each): each for each in self._timers.values()}
         self.drop()
         for callbacks in waiting.values():
-            tell(callbacks)
+            run_callbacks(callbacks)
 
     def drop(self) -> None:
         """Discard scheduled and later hints."""
@@ -46,13 +46,13 @@ class LaterHints:
     def _schedule(self, callbacks: Callbacks) -> None:
         if self._closed:
             return
-        for seconds in LATER_SECONDS:
+        for seconds in DELAYS_SECONDS:
             self._start(seconds, callbacks)
 
     def _start(self, seconds: float, callbacks: Callbacks) -> None:
         def send() -> None:
             del self._timers[timer]
-            tell(callbacks)
+            run_callbacks(callbacks)
 
         timer = self._loop.call_later(seconds, send)
         self._timers[timer] = callbacks

@@ -11,7 +11,7 @@ from holdfast.store.migrate import migrations
 from holdfast.store.queries import Query
 
 
-class Growth(msgspec.Struct, frozen=True):
+class TableBloat(msgspec.Struct, frozen=True):
     """The live and dead rows of a table, and whether autovacuum is disabled for it."""
 
     table: str
@@ -30,7 +30,7 @@ class PostgresState(msgspec.Struct, frozen=True, kw_only=True):
     replica: bool
     settings: dict[str, str]
     indexes: dict[str, bool]  # name -> valid
-    growth: list[Growth]
+    bloat: list[TableBloat]
     oldest: OpenTransaction | None
 
 
@@ -66,7 +66,7 @@ _POSTGRES_INDEXES = Query(
           FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('holdfast_jobs'))""",
 )
-_GROWTH = Query(
+_BLOAT = Query(
     "diagnostics_growth",
     f"""SELECT s.relname, s.n_live_tup, s.n_dead_tup,
                coalesce('autovacuum_enabled=false' = ANY(c.reloptions), FALSE) AS vacuum_off
@@ -134,7 +134,7 @@ async def postgres_state(tx: Tx) -> PostgresState:
         replica=server["replica"],
         settings={row[0]: row[1] for row in await tx.all(_SETTINGS)},
         indexes={row[0]: row[1] for row in await tx.all(_POSTGRES_INDEXES)},
-        growth=[Growth(*row) for row in await tx.all(_GROWTH)],
+        bloat=[TableBloat(*row) for row in await tx.all(_BLOAT)],
         oldest=next((OpenTransaction(*row) for row in await tx.all(_OLDEST)), None),
     )
 

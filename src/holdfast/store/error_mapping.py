@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from holdfast.errors import Conflict, HoldfastError, IllegalMove, RowRefused, SchemaStale, StoreUnavailable
+from holdfast.errors import Conflict, HoldfastError, IllegalMove, RowRefused, SchemaStale, StoreError, StoreUnavailable
 
 
-class Named(NamedTuple):
+class DatabaseLabel(NamedTuple):
     """How messages name a database, without its password, and the command that migrates it."""
 
     database: str = "the database"
     migrate: str = "holdfast migrate"
 
 
-UNNAMED = Named()
+DEFAULT_LABEL = DatabaseLabel()
 
 # The messages for clients, instead of PostgreSQL's own text: by SQLSTATE, else by its class.
 _KINDS = {
@@ -46,11 +47,11 @@ _KINDS = {
 }
 
 
-def kind_of_state(state: str) -> str:
+def _sqlstate_kind(state: str) -> str:
     return _KINDS.get(state) or _KINDS.get(state[:2], f"an error of class {state[:2]}")
 
 
-def kind_of(error: BaseException | None) -> str:
+def failure_kind(error: BaseException | None) -> str:
     """The kind of failure, without the text of the database or the driver."""
     match error:
         case HoldfastError():
@@ -60,16 +61,16 @@ def kind_of(error: BaseException | None) -> str:
         case OSError():
             return "it cannot be reached"
         case _ if isinstance(state := getattr(error, "sqlstate", None), str):
-            return kind_of_state(state)
+            return _sqlstate_kind(state)
     return "the connection was closed"
 
 
-def said_by(error: BaseException | None) -> str:
+def driver_message(error: BaseException | None) -> str:
     """The text of the database or the driver, for the log."""
     return str(error) or type(error).__name__
 
 
-def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | None:
+def _error_for(code: str, message: str, label: DatabaseLabel = DEFAULT_LABEL) -> HoldfastError | None:
     """The error for a code of the triggers (HF001, HF002) or a constraint; None if it is not about the data."""
     message = message.partition("\nDETAIL:")[0]  # which may quote the row
     if code == "HF001":
@@ -79,7 +80,7 @@ def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | 
     if code == "missing_table":
         return SchemaStale(
             "the database has no Holdfast schema, or an old one; run `holdfast migrate`",
-            full=f"{named.database} has no Holdfast schema, or an old one ({message}); run `{named.migrate}`",
+            full=f"{label.database} has no Holdfast schema, or an old one ({message}); run `{label.migrate}`",
         )
     if "holdfast_events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
@@ -96,17 +97,42 @@ def refusal(code: str, message: str, named: Named = UNNAMED) -> HoldfastError | 
     return None
 
 
+# By SQLSTATE, or by its class: a value out of range, a program limit, a constraint.
+_CODES = {"42P01": "missing_table", "42703": "missing_table", "22": "value", "54": "value", "23": "constraint"}
+
+
+def map_postgres_error(state: str, message: str, label: DatabaseLabel = DEFAULT_LABEL) -> HoldfastError:
+    code = _CODES.get(state) or _CODES.get(state[:2], state)
+    return _error_for(code, message, label) or StoreUnavailable(
+        f"PostgreSQL failed: {_sqlstate_kind(state)}", code="store_refused", full=f"PostgreSQL failed: {message}"
+    )
+
+
+def map_sqlite_error(error: BaseException) -> HoldfastError:
+    text = str(error)
+    if text.startswith("HF00"):
+        return _error_for(text[:5], text[6:]) or StoreError(text)
+    code = ""
+    if "no such table" in text or "no such column" in text:
+        code = "missing_table"
+    elif isinstance(error, sqlite3.IntegrityError):
+        code = "constraint"
+    elif isinstance(error, sqlite3.DataError):
+        code = "value"
+    return _error_for(code, text) or StoreUnavailable(f"SQLite failed: {text}", code="store_refused")
+
+
 def unreachable(url: str, error: BaseException) -> StoreUnavailable:
     """The error for a failed connection: the server, the reason and what to check, without the password."""
     why = str(error) or "it did not answer in time"
     look = "is the server up, and is the database URL right?"
     return StoreUnavailable(
-        f"cannot connect to PostgreSQL: {kind_of(error)}; {look}",
-        full=f"cannot connect to PostgreSQL{_place(url)}: {why}; {look}",
+        f"cannot connect to PostgreSQL: {failure_kind(error)}; {look}",
+        full=f"cannot connect to PostgreSQL{_host_and_port(url)}: {why}; {look}",
     )
 
 
-def _place(url: str) -> str:
+def _host_and_port(url: str) -> str:
     """Host and port as the driver parses them; empty if they may contain a part of the password."""
     parts = urlsplit(url)
     _, at, hosts = parts.netloc.rpartition("@")

@@ -52,12 +52,12 @@ class ExtensionFiles:
     # -- validation -----------------------------------------------------------------------------------------------
 
     def check(self, others: Iterable[ExtensionFiles]) -> None:
-        self._refuse_misplaced()
+        self._reject_misplaced()
         self._require_both()
         self._check_tables(others)
         self._check_queries()
 
-    def _refuse_misplaced(self) -> None:
+    def _reject_misplaced(self) -> None:
         """Files outside the folders of the two databases would be applied to neither."""
         folder = self._folder("schema")
         for each in folder.iterdir() if folder is not None else ():

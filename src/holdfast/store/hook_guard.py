@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
-from holdfast.store.base import Blocked, T
+from holdfast.store.base import OnBlocked, T
 
 BLOCKED_SECONDS = 1.0
 
@@ -21,26 +21,26 @@ def blocking_in_transaction() -> StoreError:
 
 
 async def call(
-    hook: Coroutine[Any, Any, T], seconds: float, clock: Clock, asking: Callable[[], bool], blocked: Blocked
+    hook: Coroutine[Any, Any, T], seconds: float, clock: Clock, is_querying: Callable[[], bool], blocked: OnBlocked
 ) -> T:
-    """Run the hook with a timeout. `asking`: is a statement of its transaction running?"""
-    steps: _Steps[T] = _Steps(hook, clock, asking, blocked)
-    if steps.is_over():  # it awaited nothing
+    """Run the hook with a timeout. `is_querying`: is a statement of its transaction running?"""
+    steps: _HookSteps[T] = _HookSteps(hook, clock, is_querying, blocked)
+    if steps.step():  # it awaited nothing
         return steps.answer
     async with asyncio.timeout(seconds):
         return await steps
 
 
-class _Steps(Generic[T]):
+class _HookSteps(Generic[T]):
     answer: T
 
     def __init__(
-        self, hook: Coroutine[Any, Any, T], clock: Clock, asking: Callable[[], bool], blocked: Blocked
+        self, hook: Coroutine[Any, Any, T], clock: Clock, is_querying: Callable[[], bool], blocked: OnBlocked
     ) -> None:
-        self._hook, self._clock, self._asking, self._blocked = hook, clock, asking, blocked
+        self._hook, self._clock, self._is_querying, self._blocked = hook, clock, is_querying, blocked
         self._waited: Any = None
 
-    def is_over(self, error: BaseException | None = None) -> bool:
+    def step(self, error: BaseException | None = None) -> bool:
         """Run one step; True when the hook has returned."""
         began = self._clock.monotonic()
         try:
@@ -49,8 +49,8 @@ class _Steps(Generic[T]):
             self.answer = done.value
             return True
         finally:
-            tell_blocked(self._clock.monotonic() - began, self._blocked)
-        if not self._asking():
+            report_blocking(self._clock.monotonic() - began, self._blocked)
+        if not self._is_querying():
             self._hook.close()
             raise blocking_in_transaction()
         return False
@@ -63,10 +63,10 @@ class _Steps(Generic[T]):
                 error = None
             except BaseException as raised:
                 error = raised
-            if self.is_over(error):
+            if self.step(error):
                 return self.answer
 
 
-def tell_blocked(seconds: float, blocked: Blocked) -> None:
+def report_blocking(seconds: float, blocked: OnBlocked) -> None:
     if seconds > BLOCKED_SECONDS:
         blocked(seconds)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from holdfast.errors import OtherDatabase
-from holdfast.store.base import tell
+from holdfast.store.base import run_callbacks
 from holdfast.store.queries import Query
 
 log = logging.getLogger(__name__)
@@ -36,11 +36,18 @@ class Identity(NamedTuple):
     generation: tuple[Part, ...]
     name: str  # for logs and errors; a server with several addresses has several names
 
+    @classmethod
+    def from_row(cls, row: Any) -> Identity | None:
+        if row is None or row["id"] is None:
+            return None
+        generation = (row["timeline"], row["lanes"], row["filenode"])
+        return cls((row["id"], row["cluster"], row["database"]), generation, row["name"])
+
     def is_same(self, other: Identity | None) -> bool:
         return other is not None and (self.database, self.generation) == (other.database, other.generation)
 
 
-class Identities:
+class IdentityTracker:
     """The identity that the connections of one store have read, and what to do when it changes.
 
     `prepare` is called with the first connection to a changed database, before any is used, and returns whether it
@@ -48,30 +55,30 @@ class Identities:
     """
 
     def __init__(self) -> None:
-        self.now: Identity | None = None
-        self.changed: list[Callable[[], None]] = []
+        self.current: Identity | None = None
+        self.on_change: list[Callable[[], None]] = []
         self.prepare: Callable[[Any], Awaitable[bool]] | None = None
         self._unprepared = False
         self._preparing = asyncio.Lock()
 
-    async def admit(self, found: Identity | None, connection: Any) -> None:
+    async def verify(self, found: Identity | None, connection: Any) -> None:
         """Check a new connection to this database."""
         async with self._preparing:
-            self.see(found)
+            self.update(found)
             if self._unprepared and self.prepare is not None:
                 self._unprepared = not await self.prepare(connection)
 
-    def see(self, found: Identity | None) -> None:
-        if found is None or found.is_same(self.now):
+    def update(self, found: Identity | None) -> None:
+        if found is None or found.is_same(self.current):
             return
-        before, self.now = self.now, found
+        before, self.current = self.current, found
         if before is not None:
             self._unprepared = True
             log.warning(
                 "database %s has changed (restored, replaced, or failed over); this process clears its caches",
                 found.name,
             )
-            tell(self.changed)
+            run_callbacks(self.on_change)
 
 
 def other_database(theirs: str, ours: str) -> OtherDatabase:
@@ -104,14 +111,14 @@ _POSTGRES = Query(
 _POSTGRES_PLAIN = Query("identity", f"{_WHERE}, NULL::text AS cluster, NULL::text AS timeline")
 
 
-async def of_connection(connection: asyncpg.Connection[Any], *, pooled: bool) -> Identity | None:
+async def read_identity(connection: asyncpg.Connection[Any], *, pooled: bool) -> Identity | None:
     """The identity, read outside of a transaction; None if the database was never migrated."""
     for query in (_POSTGRES, _POSTGRES_PLAIN):
         try:
             async with (
                 connection.transaction() if pooled else nullcontext()
             ):  # a pooler keeps a transaction on one connection
-                return of_row(await connection.fetchrow(query.text))
+                return Identity.from_row(await connection.fetchrow(query.text))
         except (asyncpg.UndefinedTableError, asyncpg.UndefinedObjectError):
             return None
         except (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFunctionError):
@@ -119,17 +126,9 @@ async def of_connection(connection: asyncpg.Connection[Any], *, pooled: bool) ->
     return None
 
 
-def question(known: Identity | None) -> Query:
+def identity_query(known: Identity | None) -> Query:
     """The query that worked before: an error would abort the caller's transaction."""
     return _POSTGRES_PLAIN if known is not None and known.generation[0] is None else _POSTGRES
-
-
-def of_row(row: Any) -> Identity | None:
-    if row is None or row["id"] is None:
-        return None
-    return Identity(
-        (row["id"], row["cluster"], row["database"]), (row["timeline"], row["lanes"], row["filenode"]), row["name"]
-    )
 
 
 # -- SQLite -------------------------------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ FILE = Query("file", "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _SQLITE = "SELECT id, file FROM holdfast_database_identity, pragma_database_list AS listed WHERE listed.name = 'main'"
 
 
-def of_file(connection: sqlite3.Connection) -> Identity | None:
+def read_file_identity(connection: sqlite3.Connection) -> Identity | None:
     """The identity of the open file; None if it was never migrated."""
     cursor = connection.cursor()
     cursor.row_factory = None  # a caller's connection may have another one
@@ -150,11 +149,11 @@ def of_file(connection: sqlite3.Connection) -> Identity | None:
         return None
     if found is None:
         return None
-    inode = file_of(Path(found[1])) if found[1] else None
+    inode = inode_of(Path(found[1])) if found[1] else None
     return Identity((found[0], *(inode or (None, None))), (), found[1] or "a database in memory")
 
 
-def file_of(path: Path) -> tuple[int, int] | None:
+def inode_of(path: Path) -> tuple[int, int] | None:
     """The device and inode that this path refers to now."""
     try:
         found = os.stat(path)

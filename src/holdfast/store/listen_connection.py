@@ -15,9 +15,9 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.outage_log import outage
 from holdfast.store.connect import open_connection, session_settings
-from holdfast.store.error_mapping import kind_of, said_by, unreachable
+from holdfast.store.error_mapping import driver_message, failure_kind, unreachable
 from holdfast.store.notify import CHANNEL
-from holdfast.store.postgres import FAILED, is_pooled
+from holdfast.store.postgres import DATABASE_ERRORS, is_pooled
 
 LISTEN = "listen for hints"
 CONNECT_SECONDS = 5.0
@@ -25,11 +25,11 @@ ANSWER_SECONDS = 5.0
 DRIVER_SECONDS = 3600.0  # above ANSWER_SECONDS, so that the driver's own timeout never fires
 SLICES = 10  # of ANSWER_SECONDS: a slice in which the event loop was blocked counts only once
 PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # for a single process, and for one of many
-RETURN_SECONDS = (0.1, 0.5)
+RECONNECT_SECONDS = (0.1, 0.5)
 
 # No idle timeout. The advisory lock is shared: after a network failure the server may keep the old session for a while,
 # and the new one must not wait for it.
-_SETTLE = """
+_SETUP = """
 SET idle_session_timeout = 0;
 {settings};
 SELECT pg_advisory_lock_shared({key})
@@ -39,34 +39,34 @@ SELECT pg_advisory_lock_shared({key})
 class ListenConnection:
     """`number` increases with each reconnect: between two numbers the server may have restarted."""
 
-    def __init__(self, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None]) -> None:
-        self._url, self._key, self._clock, self._ids, self._heard = url, key, clock, ids, heard
+    def __init__(self, url: str, key: int, clock: Clock, ids: Ids, wake: Callable[[str], None]) -> None:
+        self._url, self._key, self._clock, self._ids, self._wake = url, key, clock, ids, wake
         self.number = 0
         self._ping_seconds = PING_SECONDS
         self._connection: asyncpg.Connection[Any] | None = None
         self._busy = asyncio.Lock()
-        self._cut = asyncio.Event()
-        self._staying: asyncio.Task[None] | None = None
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
-        cls, url: str, key: int, clock: Clock, ids: Ids, heard: Callable[[str], None], loops: Loops
+        cls, url: str, key: int, clock: Clock, ids: Ids, wake: Callable[[str], None], loops: Loops
     ) -> ListenConnection | None:
         """None behind a pooler, which would lend the server connection, with its lock, to other clients."""
-        session = cls(url, key, clock, ids, heard)
+        session = cls(url, key, clock, ids, wake)
         try:
             if not await session._connect():
                 return None
-        except FAILED as error:
+        except DATABASE_ERRORS as error:
             raise unreachable(url, error) from error
-        session._staying = loops.start("LISTEN connection", session._stay)
+        session._task = loops.start("LISTEN connection", session._keep_connected)
         return session
 
     @property
     def connected(self) -> bool:
         return self._connection is not None
 
-    def among(self, live: int) -> None:
+    def set_live_processes(self, live: int) -> None:
         """Scale the ping interval: all processes together ping about as often as one alone."""
         self._ping_seconds = min(PING_SECONDS * live, PING_MAX_SECONDS)
 
@@ -76,43 +76,43 @@ class ListenConnection:
             raise StoreUnavailable("connection to PostgreSQL lost; reconnecting")
         try:
             async with self._busy:
-                return await _answered(connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
-        except FAILED as error:
+                return await _with_timeout(connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
+        except DATABASE_ERRORS as error:
             connection.terminate()
-            told = "connection to PostgreSQL lost: "
-            raise StoreUnavailable(f"{told}{kind_of(error)}", full=f"{told}{said_by(error)}") from error
+            lost = "connection to PostgreSQL lost: "
+            raise StoreUnavailable(f"{lost}{failure_kind(error)}", full=f"{lost}{driver_message(error)}") from error
 
     async def close(self) -> None:
-        if self._staying is not None:
-            self._staying.cancel()
-            await asyncio.wait([self._staying])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(*FAILED):
+            with contextlib.suppress(*DATABASE_ERRORS):
                 await connection.close(timeout=1)
 
     # -- reconnecting -----------------------------------------------------------------------------------------
 
-    async def _stay(self) -> None:
+    async def _keep_connected(self) -> None:
         while True:
-            await self._until_cut()
+            await self._until_lost()
             outage.failed(LISTEN, "connection to PostgreSQL lost; reconnecting")
-            while not await self._is_back():
+            while not await self._reconnected():
                 continue
             outage.succeeded(LISTEN)
-            self._heard("")  # notifications in between were missed
+            self._wake("")  # notifications in between were missed
 
-    async def _until_cut(self) -> None:
-        while not await self._clock.within(self._cut, self._ping_seconds):
+    async def _until_lost(self) -> None:
+        while not await self._clock.within(self._lost, self._ping_seconds):
             with contextlib.suppress(StoreUnavailable):  # then the connection is closed, also a half-open one
                 await self.rows("SELECT 1")
 
-    async def _is_back(self) -> bool:
-        least, most = RETURN_SECONDS
+    async def _reconnected(self) -> bool:
+        least, most = RECONNECT_SECONDS
         await self._clock.sleep(least + (most - least) * self._ids.jitter())
         try:
             return await self._connect()
-        except FAILED:
+        except DATABASE_ERRORS:
             return False
 
     async def _connect(self) -> bool:
@@ -123,12 +123,12 @@ class ListenConnection:
             if await is_pooled(connection):
                 await connection.close(timeout=1)
                 return False
-            await connection.execute(_settle(self._key))
-            await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, payload: self._heard(payload))
+            await connection.execute(_setup_sql(self._key))
+            await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, payload: self._wake(payload))
         except BaseException:
             connection.terminate()
             raise
-        self._cut.clear()
+        self._lost.clear()
         self._connection = connection
         self.number += 1
         connection.add_termination_listener(self._ended)
@@ -139,14 +139,14 @@ class ListenConnection:
     def _ended(self, connection: Any) -> None:
         if connection is self._connection:
             self._connection = None
-            self._cut.set()
+            self._lost.set()
 
 
-def _settle(key: int) -> str:
-    return _SETTLE.format(key=key, settings="; ".join(f"SET {setting}" for setting in session_settings()))
+def _setup_sql(key: int) -> str:
+    return _SETUP.format(key=key, settings="; ".join(f"SET {setting}" for setting in session_settings()))
 
 
-async def _answered(asking: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+async def _with_timeout(asking: Coroutine[Any, Any, list[Any]]) -> list[Any]:
     """Wait up to ANSWER_SECONDS, without the time in which the event loop is blocked."""
     task = asyncio.ensure_future(asking)
     try:

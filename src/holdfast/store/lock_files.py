@@ -18,7 +18,7 @@ _FIELDS = {
     "linux": ("hhqqi4x", ("type", "whence", "start", "length", "pid")),
     "darwin": ("qqihh", ("start", "length", "pid", "type", "whence")),
 }
-CAN_LOOK = sys.platform in _FIELDS
+CAN_QUERY_LOCKS = sys.platform in _FIELDS
 
 # The locks of this process. Such a file must not be opened again: closing any descriptor of it drops the lock.
 _held: dict[Path, int] = {}
@@ -58,7 +58,7 @@ class LockFiles:
                     raise
         raise AssertionError
 
-    def let_go(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Remove the file before the lock: a clean exit is not a crash. The last process removes the directory."""
         path = self._path(name)
         if path in _held:
@@ -90,7 +90,7 @@ class LockFiles:
 
 
 def _is_free(path: Path) -> bool:
-    if path in _held or not CAN_LOOK:
+    if path in _held or not CAN_QUERY_LOCKS:
         return False
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -21,8 +21,8 @@ from holdfast.ids import Ids
 from holdfast.redaction import without_password
 from holdfast.store.advisory_locks import MIGRATION
 from holdfast.store.connect import open_connection, transaction_settings
-from holdfast.store.error_mapping import Named, unreachable
-from holdfast.store.postgres import FAILED
+from holdfast.store.error_mapping import DatabaseLabel, unreachable
+from holdfast.store.postgres import DATABASE_ERRORS
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 CORE = "holdfast"  # instead of the name of an extension, for the core schema
@@ -49,7 +49,7 @@ class Migration:
         return self.name if self.extension == CORE else f"{self.extension} {self.name}"
 
 
-class Tables(Protocol):
+class Migratable(Protocol):
     """An extension with migrations."""
 
     @property
@@ -58,7 +58,7 @@ class Tables(Protocol):
     def migrations(self, dialect: str) -> list[Migration]: ...
 
 
-def migrations(dialect: str, extensions: Iterable[Tables] = ()) -> list[Migration]:
+def migrations(dialect: str, extensions: Iterable[Migratable] = ()) -> list[Migration]:
     """The core migrations, then those of each extension, in the order in which they are applied."""
     core = migrations_in(files("holdfast.store").joinpath("schema", dialect), CORE)
     return core + [migration for extension in extensions for migration in extension.migrations(dialect)]
@@ -113,7 +113,7 @@ def sqlite_path(url: str) -> Path:
     return Path(path)
 
 
-async def migrate(url: str, extensions: Iterable[Tables] = ()) -> list[str]:
+async def migrate(url: str, extensions: Iterable[Migratable] = ()) -> list[str]:
     """Apply the missing migrations and return their names. Safe to run concurrently, and to kill and run again."""
     wanted = migrations(dialect_of(url), extensions)
     if dialect_of(url) == "sqlite":
@@ -121,7 +121,7 @@ async def migrate(url: str, extensions: Iterable[Tables] = ()) -> list[str]:
     return await _migrate_postgres(url, wanted)
 
 
-async def missing(url: str, extensions: Iterable[Tables] = ()) -> list[Migration]:
+async def missing(url: str, extensions: Iterable[Migratable] = ()) -> list[Migration]:
     """The migrations that `migrate` would apply."""
     wanted = migrations(dialect_of(url), extensions)
     if dialect_of(url) == "sqlite":
@@ -137,22 +137,22 @@ async def _missing_postgres(url: str, wanted: list[Migration]) -> list[Migration
         return [migration for migration in wanted if migration.key not in done]
 
 
-async def require_current(url: str, named: Named | None = None, extensions: Iterable[Tables] = ()) -> None:
+async def require_current(url: str, label: DatabaseLabel | None = None, extensions: Iterable[Migratable] = ()) -> None:
     if left := await missing(url, extensions):
-        named = named or Named(without_password(url))
+        label = label or DatabaseLabel(without_password(url))
         lacks = ", ".join(migration.shown for migration in left)
-        raise SchemaStale(f"{named.database} lacks {lacks}; run `{named.migrate}`")
+        raise SchemaStale(f"{label.database} lacks {lacks}; run `{label.migrate}`")
 
 
-def as_sql(dialect: str, extensions: Iterable[Tables] = ()) -> str:
+def as_sql(dialect: str, extensions: Iterable[Migratable] = ()) -> str:
     """The SQL that `migrate` runs on an empty database, for operators who apply schema changes by hand."""
     parts = [_TABLE + ";"]
     for migration in migrations(dialect, extensions):
-        parts.append(f"BEGIN;\n{migration.sql.strip()}\n{note(migration)};\nCOMMIT;")  # noqa: PERF401
+        parts.append(f"BEGIN;\n{migration.sql.strip()}\n{record_applied(migration)};\nCOMMIT;")  # noqa: PERF401
     return "\n\n".join(parts) + "\n"
 
 
-def note(migration: Migration) -> str:
+def record_applied(migration: Migration) -> str:
     """The statement that records a migration as applied. Names are identifiers."""
     values = f"'{migration.extension}', {migration.number}, '{migration.name}'"
     return f"INSERT INTO holdfast_migrations (extension, number, name) VALUES ({values})"
@@ -173,7 +173,7 @@ async def _postgres(url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await _connect_postgres(url)
     try:
         yield connection
-    except FAILED as error:
+    except DATABASE_ERRORS as error:
         raise StoreUnavailable(f"PostgreSQL failed: {error}", code="store_refused") from error
     finally:
         await connection.close()
@@ -186,7 +186,7 @@ async def _connect_postgres(url: str) -> asyncpg.Connection:
         own = isinstance(error, asyncpg.InterfaceError)  # other errors may quote a part of the password
         why = error if own else "write postgresql://USER:PASSWORD@HOST:PORT/NAME, special characters as %XX"
         raise Invalid(f"cannot read the database URL: {why}", code="invalid_database_url") from None
-    except FAILED as error:
+    except DATABASE_ERRORS as error:
         raise unreachable(url, error) from error
 
 
@@ -210,7 +210,7 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
             if await connection.fetchval(_APPLIED.format("$1", "$2"), *migration.key):
                 return False
             await connection.execute(migration.sql)
-            await connection.execute(note(migration))
+            await connection.execute(record_applied(migration))
     except asyncpg.PostgresError as error:
         raise _failed(migration, error) from error
     return True
@@ -222,7 +222,7 @@ async def _apply_postgres(connection: asyncpg.Connection, migration: Migration) 
 def _migrate_sqlite(path: Path, wanted: list[Migration]) -> list[str]:
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _refuse_open_directory(path.parent)
+        _reject_insecure_directory(path.parent)
         with closing(_connect_sqlite(path)) as connection:
             left = _missing_in(connection, wanted)  # usually empty: then the write lock is not needed
             return [migration.shown for migration in left if _apply_sqlite(connection, migration)]
@@ -238,7 +238,7 @@ def _apply_sqlite(connection: sqlite3.Connection, migration: Migration) -> bool:
     try:
         for statement in statements(migration.sql):
             connection.execute(statement)
-        connection.execute(note(migration))
+        connection.execute(record_applied(migration))
         connection.execute("COMMIT")
     except sqlite3.Error as error:  # closing the connection rolls back
         raise _failed(migration, error) from error
@@ -269,7 +269,7 @@ def _opening(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"cannot open {path}: {error}") from error
 
 
-def _refuse_open_directory(directory: Path) -> None:
+def _reject_insecure_directory(directory: Path) -> None:
     """Reject a world-writable directory: other users could replace the database file."""
     mode = directory.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:

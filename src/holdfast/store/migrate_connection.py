@@ -8,12 +8,12 @@ from typing import Any
 from holdfast.errors import Invalid
 from holdfast.model.names import kind_of
 from holdfast.store.advisory_locks import MIGRATION
-from holdfast.store.migrate import _TABLE, Tables, migrations, note, statements
+from holdfast.store.migrate import _TABLE, Migratable, migrations, record_applied, statements
 
 Run = Callable[[str], Any]
 
 
-def migrate_connection(connection: Any, extensions: Iterable[Tables] = ()) -> list[str]:
+def migrate_connection(connection: Any, extensions: Iterable[Migratable] = ()) -> list[str]:
     """Apply the missing migrations in the open transaction of the connection, and return their names.
 
     The connection is SQLAlchemy's (`op.get_bind()`), Django's (`schema_editor.connection`), or that of a sync driver.
@@ -28,7 +28,7 @@ def migrate_connection(connection: Any, extensions: Iterable[Tables] = ()) -> li
     for migration in left:
         for statement in _statements(dialect, migration.sql):
             run(statement)
-        run(note(migration))
+        run(record_applied(migration))
     return [migration.shown for migration in left]
 
 

@@ -27,7 +27,7 @@ PAUSE_SHARE = 50  # the pause is this many times the duration of the NOTIFY: und
 log = logging.getLogger(__name__)
 
 
-class Ear:
+class WakeSignal:
     """Stores a hint until `wait` consumes it. `queues`: hints about other queues are ignored."""
 
     def __init__(self, queues: Collection[str] | None = None) -> None:
@@ -35,7 +35,7 @@ class Ear:
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def heard(self, queues: Collection[str] | None = None) -> None:
+    def wake(self, queues: Collection[str] | None = None) -> None:
         """There may be work in these queues, or in any. Thread-safe."""
         if self._event.is_set() or self._is_for_others(queues):
             return
@@ -59,9 +59,9 @@ class Ear:
         return True
 
 
-def by_queue(heard: Callable[[Collection[str]], None]) -> Callable[[Sequence[Hint]], None]:
+def queue_waker(wake: Callable[[Collection[str]], None]) -> Callable[[Sequence[Hint]], None]:
     """A waker of the engine that passes on only the queues."""
-    return lambda hints: heard({hint.queue for hint in hints})
+    return lambda hints: wake({hint.queue for hint in hints})
 
 
 def pause_after(took: float) -> float:
@@ -79,7 +79,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 # -- SQLite: each commit changes `PRAGMA data_version`, which is cheap to read ----------------------------------------
 
 
-class Changes:
+class SqliteChangeDetector:
     """Detects commits to the file by any process since the last check."""
 
     def __init__(self, path: Path, ids: Ids) -> None:
@@ -108,12 +108,12 @@ class Changes:
 _NOTIFY = Query("notify", f"SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify('{CHANNEL}', :payload)")
 
 
-def written(queues: Collection[str]) -> str:
+def encode_queues(queues: Collection[str]) -> str:
     payload = json.dumps(sorted(queues))
     return payload if len(payload) <= PAYLOAD_BYTES_MAX else ANY
 
 
-def read(payload: str) -> list[str] | None:
+def decode_queues(payload: str) -> list[str] | None:
     """The queues of a notification; None means any, also for an unknown payload on the channel."""
     try:
         queues = json.loads(payload)
@@ -164,7 +164,7 @@ class Notifier:
             while self._waiting:
                 queues, self._waiting = self._waiting, set()
                 begun = self._clock.monotonic()
-                await self._send(written(queues))
+                await self._send(encode_queues(queues))
                 await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
         finally:
             self._task = None

@@ -16,11 +16,11 @@ from typing import Any
 import asyncpg
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.base import Blocked, Row, T, Tx
+from holdfast.store.base import OnBlocked, Row, T, Tx
 from holdfast.store.connect import IDLE_IN_TRANSACTION_SECONDS
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
-from holdfast.store.sqlite import SqliteStore, finish
+from holdfast.store.sqlite import SqliteStore, run_to_completion
 
 HELD_SECONDS_MAX = IDLE_IN_TRANSACTION_SECONDS  # idle between two statements, also on SQLite
 
@@ -32,7 +32,7 @@ _Step = Callable[[Tx], Awaitable[Any]]
 @asynccontextmanager
 async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
     """Commit at the end of the block; roll back if it raises."""
-    held = _HeldSqlite() if isinstance(store, SqliteStore) else _HeldPostgres()
+    held = _OpenSqlite() if isinstance(store, SqliteStore) else _OpenPostgres()
     running: asyncio.Future[Any] = asyncio.ensure_future(store.write(held.work))
     began: asyncio.Future[Any] = held.began
     try:
@@ -41,9 +41,9 @@ async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
             await running  # raises why it could not begin
         yield held.began.result()
     except BaseException as error:
-        held.end(error if isinstance(error, _OF_DATABASE) else _Undone())
-        await _ended(running)
-        if running.cancelled() or isinstance(running.exception(), _Undone | None):
+        held.end(error if isinstance(error, _OF_DATABASE) else _BlockFailed())
+        await _wait_for_end(running)
+        if running.cancelled() or isinstance(running.exception(), _BlockFailed | None):
             raise
         await running  # raises the mapped error
         raise
@@ -51,7 +51,7 @@ async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
     await asyncio.shield(running)
 
 
-async def _ended(running: asyncio.Future[Any]) -> None:
+async def _wait_for_end(running: asyncio.Future[Any]) -> None:
     """Wait for the end, also if the caller is cancelled again."""
     while not running.done():
         try:
@@ -60,7 +60,7 @@ async def _ended(running: asyncio.Future[Any]) -> None:
             continue
 
 
-class _HeldPostgres:
+class _OpenPostgres:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.began: asyncio.Future[Tx] = loop.create_future()
@@ -79,11 +79,11 @@ class _HeldPostgres:
         self._end.set_result(error)
 
 
-class _Undone(Exception):
+class _BlockFailed(Exception):
     """The block raised an error that is not the database's: roll back."""
 
 
-class _HeldSqlite:
+class _OpenSqlite:
     """The writer thread runs one statement after another, and waits for the next."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _HeldSqlite:
 
     def _do(self, tx: Tx, step: _Step, answer: asyncio.Future[Any]) -> None:
         try:
-            found: Any = finish(step(tx))
+            found: Any = run_to_completion(step(tx))
         except Exception as error:
             self._loop.call_soon_threadsafe(_settle, answer, None, error)
         else:
@@ -183,7 +183,7 @@ class _RemoteTx:
             raise
         await self._ask(lambda _: saved.__aexit__(None, None, None))
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
         async with asyncio.timeout(seconds):
             return await hook
 

@@ -17,60 +17,60 @@ IDLE_SECONDS_MAX = 300.0
 CLOSE_SECONDS = 5.0
 
 
-class Connections:
-    def __init__(self, connect: Callable[[], Awaitable[Any]], most: int, clock: Clock) -> None:
-        self._connect, self._most, self._clock = connect, most, clock
+class PostgresPool:
+    def __init__(self, connect: Callable[[], Awaitable[Any]], size: int, clock: Clock) -> None:
+        self._connect, self._size, self._clock = connect, size, clock
         self.on_open: Callable[[Any], Awaitable[None]] | None = None  # more setup of a new connection
         self._all: set[Any] = set()
         self._opening = 0
-        self._free: deque[tuple[Any, float]] = deque()
-        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._idle: deque[tuple[Any, float]] = deque()
+        self._waiters: deque[asyncio.Future[Any]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def take(self) -> Any:
+    async def acquire(self) -> Any:
         """A connection, to be returned with `release`."""
         while True:
-            while self._free:
-                connection, _ = self._free.pop()
+            while self._idle:
+                connection, _ = self._idle.pop()
                 if not connection.is_closed():
                     return connection
                 self._all.discard(connection)
-            if len(self._all) + self._opening < self._most:
+            if len(self._all) + self._opening < self._size:
                 return await self._open()
-            if (connection := await self._turn()) is not None:
+            if (connection := await self._wait_for_connection()) is not None:
                 return connection
 
-    def give(self, connection: Any) -> None:
+    def release(self, connection: Any) -> None:
         """Return a connection: the longest waiter gets it. A closed one makes room for a new one."""
         if self._closed or connection.is_closed():
             self._all.discard(connection)
             connection.terminate()
-            self._next(None)
-        elif not self._next(connection):
+            self._hand_over(None)
+        elif not self._hand_over(connection):
             now = self._clock.monotonic()
-            self._free.append((connection, now))
-            if now - self._free[0][1] > IDLE_SECONDS_MAX:
-                self._let_go(self._free.popleft()[0])
+            self._idle.append((connection, now))
+            if now - self._idle[0][1] > IDLE_SECONDS_MAX:
+                self._close_soon(self._idle.popleft()[0])
 
     @property
     def in_use(self) -> list[Any]:
-        free = {connection for connection, _ in self._free}
-        return [connection for connection in self._all if connection not in free]
+        idle = {connection for connection, _ in self._idle}
+        return [connection for connection in self._all if connection not in idle]
 
     def drop_idle(self) -> None:
         """A connection timed out: the idle ones may be half-open too, and each would cost a timeout to find out."""
-        while self._free:
-            connection, _ = self._free.pop()
+        while self._idle:
+            connection, _ = self._idle.pop()
             self._all.discard(connection)
             connection.terminate()
-            self._next(None)
+            self._hand_over(None)
 
     async def close(self) -> None:
         """Wait a moment for connections in use, then close them."""
         self._closed = True
-        while self._free:
-            self._let_go(self._free.popleft()[0])
+        while self._idle:
+            self._close_soon(self._idle.popleft()[0])
         deadline = self._clock.monotonic() + CLOSE_SECONDS
         while (self._all or self._closing) and self._clock.monotonic() < deadline:
             await self._clock.sleep(0.005)
@@ -84,7 +84,7 @@ class Connections:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the socket
                 connection.terminate()
         self._all.clear()
-        self._free.clear()
+        self._idle.clear()
 
     async def _open(self) -> Any:
         self._opening += 1
@@ -92,7 +92,7 @@ class Connections:
             connection = await self._connected()
         except BaseException:
             self._opening -= 1
-            self._next(None)
+            self._hand_over(None)
             raise
         self._opening -= 1
         self._all.add(connection)
@@ -108,26 +108,26 @@ class Connections:
                 raise
         return connection
 
-    async def _turn(self) -> Any:
+    async def _wait_for_connection(self) -> Any:
         """Wait for a released connection; None when there is room to open one."""
-        turn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         try:
-            return await turn
+            return await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # handed over just before the cancellation: pass it on
-                self.give(turn.result()) if turn.result() is not None else self._next(None)
+            if waiter.done() and not waiter.cancelled():  # handed over just before the cancellation: pass it on
+                self.release(waiter.result()) if waiter.result() is not None else self._hand_over(None)
             raise
 
-    def _next(self, connection: Any) -> bool:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(connection)
+    def _hand_over(self, connection: Any) -> bool:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
                 return True
         return False
 
-    def _let_go(self, connection: Any) -> None:
+    def _close_soon(self, connection: Any) -> None:
         self._all.discard(connection)
         task = asyncio.get_running_loop().create_task(_close(connection))
         self._closing.add(task)

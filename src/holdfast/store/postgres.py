@@ -16,13 +16,14 @@ from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
+from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, run_callbacks
 from holdfast.store.connect import open_connection, session_settings, transaction_settings
-from holdfast.store.dead_connections import HalfOpenWatch
-from holdfast.store.error_mapping import UNNAMED, Named, kind_of, kind_of_state, refusal, said_by, unreachable
+from holdfast.store.dead_connections import DeadConnectionDetector
+from holdfast.store.error_mapping import DEFAULT_LABEL, driver_message, failure_kind, map_postgres_error, unreachable
 from holdfast.store.hook_guard import call
-from holdfast.store.identity import Identities, Identity, of_connection, of_row, other_database, question
-from holdfast.store.pool import Connections
+from holdfast.store.identity import Identity, IdentityTracker, identity_query, other_database, read_identity
+from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedStep, OnQuery
+from holdfast.store.pool import PostgresPool
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, Statement, render
 
@@ -34,13 +35,13 @@ CONNECT_SECONDS = 10.0
 ROLLBACK_SECONDS = 1.0
 COMMAND_SECONDS = 30.0  # the statement timeout: the outcome is unknown
 LOCK_SECONDS = 1.0  # the lock timeout of statements with {lock_timeout}
-GIVEN_UP_SECONDS = 2.0  # a statement abandoned after this long: idle connections may be half-open too
+ABANDONED_SECONDS = 2.0  # a statement abandoned after this long: idle connections may be half-open too
 
 # The server function that warns when the wait for a synchronous standby is canceled. The warning text is localized.
 WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
 
 # The server rolled back, or never got the statement: running the work again is safe.
-_NOT_DONE = (
+_SAFE_TO_RETRY = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
@@ -51,7 +52,7 @@ _NOT_DONE = (
     asyncpg.InternalClientError,  # "cannot switch to state": the server has just closed this connection
 )
 # The connection was lost during a statement: its outcome is unknown.
-_CUT_OFF = (
+_CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -61,7 +62,7 @@ _CUT_OFF = (
 
 
 # All errors of the driver, the server and the network.
-FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 _TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK")
@@ -72,46 +73,46 @@ class PostgresTx:
     lock_seconds: float | None = LOCK_SECONDS
     lock_errors: tuple[type[Exception], ...] = (asyncpg.LockNotAvailableError,)
 
-    def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, watch: Watch | None = None) -> None:
+    def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, on_query: OnQuery | None = None) -> None:
         self._connection = connection
         self._clock = clock
-        self._watch = watch
+        self._on_query = on_query
         self.alone = alone
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
         self._nested = 0
-        self._asking = False  # a statement is running
-        self._kept_back: list[tuple[str, list[list[Any]]]] = []  # buffered: a statement, and its argument lists
+        self._busy = False  # a statement is running
+        self._buffered: list[tuple[str, list[list[Any]]]] = []  # buffered: a statement, and its argument lists
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
-        if self._kept_back:
+        if self._buffered:
             await self.flush()
         if query.tables and all(len(params.get(table, ())) == 1 for table in query.tables):
             query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
         rows: list[Row]
-        self._asking = True
+        self._busy = True
         try:
-            if self._watch is None:
+            if self._on_query is None:
                 rows = await self._connection.fetch(statement.text, *values)
             else:
-                rows = await self._watched(self._watch, query, statement, values)
+                rows = await self._timed(self._on_query, query, statement, values)
         finally:
-            self._asking = False
+            self._busy = False
         self.wrote = self.wrote or not query.text.startswith("SELECT")
         return rows
 
-    async def _watched(self, watch: Watch, query: Query, statement: Statement, values: list[Any]) -> list[Row]:
+    async def _timed(self, on_query: OnQuery, query: Query, statement: Statement, values: list[Any]) -> list[Row]:
         began = self._clock.monotonic()
         try:
             rows: list[Row] = await self._connection.fetch(statement.text, *values)
         except BaseException as error:
-            watch(query, self._clock.monotonic() - began, error)
+            on_query(query, self._clock.monotonic() - began, error)
             raise
-        watch(query, self._clock.monotonic() - began, None)
+        on_query(query, self._clock.monotonic() - began, None)
         return rows
 
     async def one(self, query: Query, **params: Any) -> Row | None:
@@ -121,18 +122,18 @@ class PostgresTx:
     async def run(self, query: Query, **params: Any) -> None:
         statement = render(query, POSTGRES)
         values = bind(query, statement, params, self._clock)
-        if not self._kept_back or self._kept_back[-1][0] != statement.text:
-            self._kept_back.append((statement.text, []))
-        self._kept_back[-1][1].append(values)
+        if not self._buffered or self._buffered[-1][0] != statement.text:
+            self._buffered.append((statement.text, []))
+        self._buffered[-1][1].append(values)
 
     async def flush(self) -> None:
-        kept_back, self._kept_back = self._kept_back, []
-        for text, values in kept_back:
-            self._asking = True
+        buffered, self._buffered = self._buffered, []
+        for text, values in buffered:
+            self._busy = True
             try:
                 await self._connection.executemany(text, values)
             finally:
-                self._asking = False
+                self._busy = False
             self.wrote = True
 
     @asynccontextmanager
@@ -147,7 +148,7 @@ class PostgresTx:
             yield
             await self.flush()
         except BaseException:
-            self._kept_back.clear()
+            self._buffered.clear()
             del self.callbacks[told:]
             await self._execute(undo)
             raise
@@ -164,17 +165,17 @@ class PostgresTx:
             await self._execute(release)
         except asyncpg.InFailedSQLTransactionError as error:
             await self._execute(undo)
-            raise swallowed() from error
+            raise swallowed_error() from error
 
     async def _execute(self, sql: str) -> None:
-        self._asking = True
+        self._busy = True
         try:
             await self._connection.execute(sql)
         finally:
-            self._asking = False
+            self._busy = False
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
-        return await call(hook, seconds, self._clock, lambda: self._asking, blocked)
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
+        return await call(hook, seconds, self._clock, lambda: self._busy, blocked)
 
     async def wait_for_locks(self) -> None:
         if self.lock_seconds is not None:  # None in a caller's transaction
@@ -209,54 +210,54 @@ class PostgresStore:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: PostgresPool,
         clock: Clock,
         ids: Ids,
         *,
         pooled: bool = False,
-        half_open: HalfOpenWatch | None = None,
-        identities: Identities | None = None,
+        detector: DeadConnectionDetector | None = None,
+        identity: IdentityTracker | None = None,
     ) -> None:
-        self.identities = identities or Identities()
-        self._own: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # callers' connections to this database
-        self.watch: Watch | None = None
+        self.identity = identity or IdentityTracker()
+        self._verified: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # callers' connections to this database
+        self.on_query: OnQuery | None = None
         self._connections = connections
-        self._half_open = half_open
+        self._detector = detector
         self._pooled = pooled
         self._closed = False
-        self.named = UNNAMED
+        self.label = DEFAULT_LABEL
         self._clock = clock
         self._ids = ids
 
     @classmethod
     async def open(cls, url: str, clock: Clock, ids: Ids, *, connections: int = 10) -> PostgresStore:
-        identities = Identities()
+        identity = IdentityTracker()
         try:
-            pooled = await _behind_pooler(url, identities)
-        except FAILED as error:
+            pooled = await _behind_pooler(url, identity)
+        except DATABASE_ERRORS as error:
             raise unreachable(url, error) from error
-        connect = partial(_connect, url, pooled=pooled, identities=identities)
-        pool = Connections(connect, connections, clock)
-        half_open = None if pooled else HalfOpenWatch(url, pool)
-        return cls(pool, clock, ids, pooled=pooled, half_open=half_open, identities=identities)
+        connect = partial(_connect, url, pooled=pooled, identity=identity)
+        pool = PostgresPool(connect, connections, clock)
+        detector = None if pooled else DeadConnectionDetector(url, pool)
+        return cls(pool, clock, ids, pooled=pooled, detector=detector, identity=identity)
 
     async def identify(self) -> Identity | None:
         """Query the identity of the database."""
 
         async def work(tx: Tx) -> None:
-            self.identities.see(of_row(await tx.one(question(self.identities.now))))
+            self.identity.update(Identity.from_row(await tx.one(identity_query(self.identity.current))))
 
         await self.read(work)
-        return self.identities.now
+        return self.identity.current
 
     async def require_own(self, tx: Tx, connection: Any) -> None:
         """Raise unless a caller's connection is to this database, not to another with the same tables."""
-        own = self.identities.now
+        own = self.identity.current
         connection = getattr(connection, "_con", connection)  # without the wrapper of a pool
         if own is None or self._remembered(connection) == own.database:
             return
         try:
-            found = of_row(await tx.one(question(own)))
+            found = Identity.from_row(await tx.one(identity_query(own)))
         except Exception as error:
             if "42P01" not in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None)):  # psycopg2: pgcode
                 raise
@@ -264,18 +265,18 @@ class PostgresStore:
         if found is None or found.database != own.database:
             raise other_database("a database that was never migrated" if found is None else found.name, own.name)
         with suppress(TypeError):  # the connections of some drivers cannot be weakly referenced
-            self._own[connection] = own.database
+            self._verified[connection] = own.database
 
     def _remembered(self, connection: Any) -> Any:
         with suppress(TypeError):
-            return self._own.get(connection)
+            return self._verified.get(connection)
         return None
 
     async def close(self) -> None:
         self._closed = True
         await self._connections.close()
-        if self._half_open is not None:
-            await self._half_open.close()
+        if self._detector is not None:
+            await self._detector.close()
 
     def hold(self, key: int, lost: Callable[[], None]) -> None:
         """Hold this advisory lock, shared, on every connection from now on; `lost` is called when one of them ends.
@@ -284,7 +285,7 @@ class PostgresStore:
         server connection, which the pooler lends to other clients.
         """
         if not self._pooled:
-            self._connections.on_open = partial(_hold, key, lost)
+            self._connections.on_open = partial(_take_advisory_lock, key, lost)
             self._connections.drop_idle()
 
     def abandon(self) -> None:
@@ -292,20 +293,20 @@ class PostgresStore:
         self._connections.abandon()
 
     async def read(self, work: Work[T]) -> T:
-        return await self._persist(work, self._way(alone=True), harmless=True)
+        return await self._with_retries(work, self._runner(alone=True), read_only=True)
 
     async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
-        way = self._way(alone=alone, retry_locked=retry_locked)
-        return await self._persist(work, way, harmless=False, retry_locked=retry_locked)
+        way = self._runner(alone=alone, retry_locked=retry_locked)
+        return await self._with_retries(work, way, read_only=False, retry_locked=retry_locked)
 
-    def _way(self, *, alone: bool, retry_locked: bool = True) -> Any:
+    def _runner(self, *, alone: bool, retry_locked: bool = True) -> Any:
         """Behind a pooler only a transaction is sure to run on one connection, with its settings."""
         if alone and not self._pooled:
             return self._run_alone
         begin = _BEGIN_POOLED if self._pooled else "BEGIN"
         return partial(self._run_in_transaction, begin if retry_locked else f"{begin}; {_LOCK_TIMEOUT}")
 
-    async def _persist(self, work: Work[T], run: Any, *, harmless: bool, retry_locked: bool = True) -> T:
+    async def _with_retries(self, work: Work[T], run: Any, *, read_only: bool, retry_locked: bool = True) -> T:
         """Run the work; retry while the database rolled back or could not be reached."""
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
@@ -314,8 +315,8 @@ class PostgresStore:
         for _ in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
-            except (*_NOT_DONE, *_CUT_OFF, OutcomeUnknown) as error:
-                if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not harmless):
+            except (*_SAFE_TO_RETRY, *_CONNECTION_LOST, OutcomeUnknown) as error:
+                if isinstance(error, ValueError) or (isinstance(error, OutcomeUnknown) and not read_only):
                     raise  # also an argument that asyncpg cannot encode is an InterfaceError: a bug
                 if isinstance(error, asyncpg.LockNotAvailableError) and not retry_locked:
                     raise Locked(
@@ -323,10 +324,10 @@ class PostgresStore:
                     ) from error
                 last = error
             except asyncpg.PostgresError as error:
-                raise in_our_words(str(error.sqlstate), str(error), self.named) from error
+                raise map_postgres_error(str(error.sqlstate), str(error), self.label) from error
             await self._clock.sleep(backoff.next())
         told = f"PostgreSQL failed {TRIES_MAX} times in a row, nothing was written: "
-        raise StoreUnavailable(f"{told}{kind_of(last)}", full=f"{told}{said_by(last)}") from last
+        raise StoreUnavailable(f"{told}{failure_kind(last)}", full=f"{told}{driver_message(last)}") from last
 
     def prepare_changed_database(self, needed: Work[bool], work: Work[Any]) -> None:
         """Run `work`, if `needed`, on the first connection to a changed database, before any other statement. If that
@@ -342,71 +343,71 @@ class PostgresStore:
                     await _commit(connection)
                     if step is needed and not wanted:
                         return True
-            except (*FAILED, HoldfastError) as error:
+            except (*DATABASE_ERRORS, HoldfastError) as error:
                 log.debug("the changed database is not prepared yet: %s", error)
                 await _roll_back(connection)
                 return False
-            tell(tx.callbacks)
+            run_callbacks(tx.callbacks)
             return True
 
-        self.identities.prepare = prepare
+        self.identity.prepare = prepare
 
-    async def _take(self) -> Any:
-        with Watched(self.watch, CONNECT, self._clock):
-            connection = await self._connections.take()
+    async def _acquire(self) -> Any:
+        with ObservedStep(self.on_query, CONNECT, self._clock):
+            connection = await self._connections.acquire()
         connection.replication_unconfirmed = False  # left by earlier work that failed
-        if self._half_open is not None:
-            self._half_open.start()
+        if self._detector is not None:
+            self._detector.start()
         return connection
 
-    def _give(self, connection: Any) -> None:
-        if connection.unanswered >= GIVEN_UP_SECONDS:
+    def _put_back(self, connection: Any) -> None:
+        if connection.unanswered >= ABANDONED_SECONDS:
             connection.terminate()
             self._connections.drop_idle()
-        self._connections.give(connection)
+        self._connections.release(connection)
 
     async def _run_in_transaction(self, begin: str, work: Work[T]) -> T:
-        connection = await self._take()
+        connection = await self._acquire()
         try:
-            tx = PostgresTx(connection, self._clock, watch=self.watch)
+            tx = PostgresTx(connection, self._clock, on_query=self.on_query)
             try:
-                with Watched(self.watch, BEGIN, self._clock):
+                with ObservedStep(self.on_query, BEGIN, self._clock):
                     await connection.execute(begin)
                 result = await work(tx)
                 await tx.flush()
             except BaseException:
                 await _roll_back(connection)
                 raise
-            with Watched(self.watch, COMMIT, self._clock):
+            with ObservedStep(self.on_query, COMMIT, self._clock):
                 await _commit(connection)
         finally:
-            self._give(connection)
-        tell(tx.callbacks)
+            self._put_back(connection)
+        run_callbacks(tx.callbacks)
         return result
 
     async def _run_alone(self, work: Work[T]) -> T:
         """Autocommit: a connection lost during a statement leaves its outcome unknown."""
-        connection = await self._take()
+        connection = await self._acquire()
         try:
-            tx = PostgresTx(connection, self._clock, alone=True, watch=self.watch)
+            tx = PostgresTx(connection, self._clock, alone=True, on_query=self.on_query)
             try:
                 result = await work(tx)
                 await tx.flush()
-            except (asyncpg.PostgresError, *_NOT_DONE, *_CUT_OFF) as error:
-                if tx.wrote or isinstance(error, _CUT_OFF):  # a retry would repeat committed statements
-                    raise _unknown(error) from error
+            except (asyncpg.PostgresError, *_SAFE_TO_RETRY, *_CONNECTION_LOST) as error:
+                if tx.wrote or isinstance(error, _CONNECTION_LOST):  # a retry would repeat committed statements
+                    raise _outcome_unknown(error) from error
                 raise
             except asyncio.CancelledError:
                 connection.terminate()  # a statement may still be running on it
                 raise
             require_replication(connection)
         finally:
-            self._give(connection)
-        tell(tx.callbacks)
+            self._put_back(connection)
+        run_callbacks(tx.callbacks)
         return result
 
 
-def _hear_warning(connection: Any, message: Any) -> None:
+def _on_server_message(connection: Any, message: Any) -> None:
     if message.server_source_function == WAIT_FOR_STANDBY:
         connection.replication_unconfirmed = True
 
@@ -416,10 +417,10 @@ def require_replication(connection: Any) -> None:
     failover may lose the commit."""
     if connection.replication_unconfirmed:
         connection.replication_unconfirmed = False
-        raise unconfirmed()
+        raise unconfirmed_commit()
 
 
-def unconfirmed() -> OutcomeUnknown:
+def unconfirmed_commit() -> OutcomeUnknown:
     return OutcomeUnknown(
         "the wait for the synchronous standby was canceled: the commit is on this server, and a failover may lose "
         "it; repeat the request with the same key or token"
@@ -430,8 +431,8 @@ async def _commit(connection: Any) -> None:
     try:
         require_commit(await connection.execute("COMMIT"))
         require_replication(connection)
-    except _CUT_OFF as error:
-        raise _unknown(error) from error
+    except _CONNECTION_LOST as error:
+        raise _outcome_unknown(error) from error
     except asyncio.CancelledError:
         connection.terminate()
         raise
@@ -440,10 +441,10 @@ async def _commit(connection: Any) -> None:
 def require_commit(answer: Any) -> None:
     """PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and raises no error."""
     if answer == "ROLLBACK":
-        raise swallowed()
+        raise swallowed_error()
 
 
-def swallowed() -> StoreError:
+def swallowed_error() -> StoreError:
     return StoreError(
         "a statement in this transaction had failed and its error was swallowed: nothing was written",
         code="rolled_back",
@@ -465,23 +466,12 @@ async def _roll_back(connection: Any) -> None:
             raise
 
 
-def _unknown(error: BaseException) -> OutcomeUnknown:
+def _outcome_unknown(error: BaseException) -> OutcomeUnknown:
     told = (
         "the connection was lost before PostgreSQL confirmed the commit ({}); "
         "it may have happened: repeat the request with the same key or token"
     )
-    return OutcomeUnknown(told.format(kind_of(error)), full=told.format(said_by(error)))
-
-
-# By SQLSTATE, or by its class: a value out of range, a program limit, a constraint.
-_CODES = {"42P01": "missing_table", "42703": "missing_table", "22": "value", "54": "value", "23": "constraint"}
-
-
-def in_our_words(state: str, message: str, named: Named = UNNAMED) -> HoldfastError:
-    code = _CODES.get(state) or _CODES.get(state[:2], state)
-    return refusal(code, message, named) or StoreUnavailable(
-        f"PostgreSQL failed: {kind_of_state(state)}", code="store_refused", full=f"PostgreSQL failed: {message}"
-    )
+    return OutcomeUnknown(told.format(failure_kind(error)), full=told.format(driver_message(error)))
 
 
 # Planner settings. Before its first ANALYZE a table looks tiny, and the planner would sort every due job instead of
@@ -497,43 +487,43 @@ _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
 _BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_SETTINGS, *transaction_settings()))])
 
 
-async def _prepare_own(connection: Any) -> None:
+async def _set_up_session(connection: Any) -> None:
     await connection.execute("; ".join(f"SET {setting}" for setting in (*_SETTINGS, *session_settings())))
-    await _prepare_lent(connection)
+    await _set_up_pooled(connection)
 
 
-async def _prepare_lent(connection: Any) -> None:
+async def _set_up_pooled(connection: Any) -> None:
     """Set nothing on the connection of a pooler: the settings would leak to its next client."""
     await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
-async def _connect(url: str, *, pooled: bool, identities: Identities) -> Any:
+async def _connect(url: str, *, pooled: bool, identity: IdentityTracker) -> Any:
     connection = await open_connection(
         url,
         timeout=CONNECT_SECONDS,
         statement_cache_size=0 if pooled else 1024,
         command_timeout=COMMAND_SECONDS,
     )
-    connection.add_log_listener(_hear_warning)
+    connection.add_log_listener(_on_server_message)
     try:
-        await (_prepare_lent if pooled else _prepare_own)(connection)
-        await identities.admit(await of_connection(connection, pooled=pooled), connection)
+        await (_set_up_pooled if pooled else _set_up_session)(connection)
+        await identity.verify(await read_identity(connection, pooled=pooled), connection)
     except BaseException:
         connection.terminate()
         raise
     return connection
 
 
-async def _hold(key: int, lost: Callable[[], None], connection: Any) -> None:
+async def _take_advisory_lock(key: int, lost: Callable[[], None], connection: Any) -> None:
     await connection.execute(f"SET idle_session_timeout = 0; SELECT pg_advisory_lock_shared({key})")
     connection.add_termination_listener(lambda _: lost())
 
 
-async def _behind_pooler(url: str, identities: Identities) -> bool:
+async def _behind_pooler(url: str, identity: IdentityTracker) -> bool:
     connection = await open_connection(url, statement_cache_size=0)
     try:
         pooled = await is_pooled(connection)
-        identities.see(await of_connection(connection, pooled=pooled))
+        identity.update(await read_identity(connection, pooled=pooled))
         return pooled
     finally:
         await connection.close()

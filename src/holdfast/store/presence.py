@@ -20,11 +20,11 @@ from holdfast.store.advisory_locks import worker_lock
 from holdfast.store.listen_connection import ListenConnection
 from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
-from holdfast.store.notify import Changes, Ear, read
+from holdfast.store.notify import SqliteChangeDetector, WakeSignal, decode_queues
 
-LOOK_SECONDS = 0.05  # how often a waiting process checks whether its SQLite file has changed
+POLL_SECONDS = 0.05  # how often a waiting process checks whether its SQLite file has changed
 
-_SEEN = ".live"  # an instance name with this suffix belongs to a process that holds a lock while it lives
+_LIVE = ".live"  # an instance name with this suffix belongs to a process that holds a lock while it lives
 _NAME = re.compile(r"[A-Za-z0-9_-]+-\d+-[0-9a-f]{16}\.live")
 
 _LOCKS_HELD = """
@@ -43,16 +43,16 @@ log = logging.getLogger(__name__)
 class Presence:
     """The presence of this process: its instance name for claims, and its wake-ups.
 
-    `era` changes when earlier observations may be outdated. This base class holds no lock and detects no crashes: only
-    leases expire.
+    `session_number` changes when earlier observations may be outdated. This base class holds no lock and detects no
+    crashes: only leases expire.
     """
 
-    era = 0
+    session_number = 0
     exact = True  # a hint means work; otherwise only that something was written
 
     def __init__(self, ids: Ids, queues: Collection[str] | None) -> None:
-        self._ear = Ear(queues)
-        self.heard = self._ear.heard
+        self._signal = WakeSignal(queues)
+        self.wake = self._signal.wake
         self._plain = f"{_host()}-{os.getpid()}-{ids.bits(64):016x}"
 
     @property
@@ -63,7 +63,7 @@ class Presence:
     @property
     def names(self) -> set[str]:
         """Every name that this process may have claimed under."""
-        return {self._plain, self._plain + _SEEN}
+        return {self._plain, self._plain + _LIVE}
 
     @property
     def lock(self) -> str:
@@ -72,7 +72,7 @@ class Presence:
 
     async def wait(self, seconds: float) -> bool:
         """True as soon as there may be work, False after the timeout."""
-        return await self._ear.wait(seconds)
+        return await self._signal.wait(seconds)
 
     async def dead(self, instances: Iterable[str]) -> set[str]:
         """The instances whose process is known to have ended; never unknown ones or our own."""
@@ -81,13 +81,13 @@ class Presence:
     def forget(self, instances: Iterable[str]) -> None:
         """They are dead and hold no leases."""
 
-    def among(self, live: int) -> None:
+    def set_live_processes(self, live: int) -> None:
         """The number of live processes, which share the load of pings on the server."""
 
     async def close(self) -> None: ...
 
 
-class FilePresence(Presence):
+class SqlitePresence(Presence):
     """On SQLite: a lock file beside the database, and polling of the data version while waiting."""
 
     exact = False
@@ -96,34 +96,34 @@ class FilePresence(Presence):
         super().__init__(ids, queues)
         path = path.resolve()
         self._files = LockFiles(path.with_name(f"{path.name}.workers"))
-        self._changes = Changes(path, ids)
+        self._detector = SqliteChangeDetector(path, ids)
         self._name = self._hold()
 
     def _hold(self) -> str:
         try:
-            self._files.hold(self._plain + _SEEN)
+            self._files.hold(self._plain + _LIVE)
         except OSError as error:
             log.warning(
                 "cannot hold a lock file; a crash of this process is detected when its leases expire: %s", error
             )
             return self._plain
-        return self._plain + _SEEN
+        return self._plain + _LIVE
 
     @property
     def instance(self) -> str:
         return self._name
 
     async def wait(self, seconds: float) -> bool:
-        self._look()
+        self._poll()
         try:
             return await super().wait(seconds)
         finally:
-            self._next_look.cancel()
+            self._next_poll.cancel()
 
-    def _look(self) -> None:
-        if self._changes.any():
-            self.heard()
-        self._next_look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+    def _poll(self) -> None:
+        if self._detector.any():
+            self.wake()
+        self._next_poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
     async def dead(self, instances: Iterable[str]) -> set[str]:
         return {name for name in instances if _NAME.fullmatch(name) and self._files.is_free(name)}
@@ -132,11 +132,11 @@ class FilePresence(Presence):
         self._files.remove(name for name in instances if _NAME.fullmatch(name))
 
     async def close(self) -> None:
-        self._files.let_go(self._plain + _SEEN)
-        self._changes.close()
+        self._files.release(self._plain + _LIVE)
+        self._detector.close()
 
 
-class SessionPresence(Presence):
+class PostgresPresence(Presence):
     """On PostgreSQL: a connection with an advisory lock and LISTEN. Other processes find the lock in `pg_locks`.
 
     The heartbeat process holds the same lock on its connections, so the lock exists as long as leases are renewed, even
@@ -148,28 +148,28 @@ class SessionPresence(Presence):
     @classmethod
     async def open(
         cls, url: str, clock: Clock, ids: Ids, queues: Collection[str] | None, loops: Loops
-    ) -> SessionPresence:
+    ) -> PostgresPresence:
         presence = cls(ids, queues)
-        key = worker_lock(presence._plain + _SEEN)
+        key = worker_lock(presence._plain + _LIVE)
 
-        def heard(payload: str) -> None:
-            presence.heard(read(payload))
+        def wake(payload: str) -> None:
+            presence.wake(decode_queues(payload))
 
-        presence._session = await ListenConnection.open(url, key, clock, ids, heard, loops)
+        presence._session = await ListenConnection.open(url, key, clock, ids, wake, loops)
         if presence._session is None:
             log.warning("PostgreSQL is behind a pooler: no LISTEN/NOTIFY; a crash is detected when leases expire")
         return presence
 
     @property
     def instance(self) -> str:
-        return self._plain + _SEEN if self._session is not None and self._session.connected else self._plain
+        return self._plain + _LIVE if self._session is not None and self._session.connected else self._plain
 
     @property
     def lock(self) -> str:
-        return "" if self._session is None else self._plain + _SEEN
+        return "" if self._session is None else self._plain + _LIVE
 
     @property
-    def era(self) -> int:  # type: ignore[override]
+    def session_number(self) -> int:  # type: ignore[override]
         return 0 if self._session is None else self._session.number
 
     async def dead(self, instances: Iterable[str]) -> set[str]:
@@ -179,9 +179,9 @@ class SessionPresence(Presence):
         held = {row["key"] for row in await self._session.rows(_LOCKS_HELD, list(names))}
         return {name for key, name in names.items() if key not in held}
 
-    def among(self, live: int) -> None:
+    def set_live_processes(self, live: int) -> None:
         if self._session is not None:
-            self._session.among(live)
+            self._session.set_live_processes(live)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -199,8 +199,8 @@ async def open_presence(
     """`queues`: hints about other queues are ignored. `loops`: the background loops of the process."""
     clock, ids = clock or Clock(), ids or Ids()
     if dialect_of(url) == "sqlite":
-        return FilePresence(sqlite_path(url), ids, queues)
-    return await SessionPresence.open(url, clock, ids, queues, loops or Loops(clock, ids))
+        return SqlitePresence(sqlite_path(url), ids, queues)
+    return await PostgresPresence.open(url, clock, ids, queues, loops or Loops(clock, ids))
 
 
 def _host() -> str:

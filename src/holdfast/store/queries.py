@@ -45,14 +45,14 @@ class Query:
         return bool(self.move or self.note or self.create)
 
     @cached_property
-    def brief(self) -> Query:
+    def minimal(self) -> Query:
         """The same query, returning only the required columns."""
-        return replace(self, gives=f"brief {self.gives or 'move'}")
+        return replace(self, gives=f"minimal {self.gives or 'move'}")
 
     @cached_property
-    def heard(self) -> Query:
+    def observed(self) -> Query:
         """The same query, returning also the columns that observers of moves need."""
-        return replace(self, gives=f"heard {self.gives or 'move'}")
+        return replace(self, gives=f"observed {self.gives or 'move'}")
 
     @cached_property
     def tables(self) -> tuple[str, ...]:

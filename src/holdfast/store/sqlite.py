@@ -23,19 +23,20 @@ import msgspec
 
 from holdfast.backoff import Backoff
 from holdfast.clock import Clock, from_micros, to_micros
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError, StoreUnavailable
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import BEGIN, COMMIT, CONNECT, Blocked, Row, T, Tx, Watch, Watched, Work, check_params, tell
-from holdfast.store.error_mapping import Named, refusal
-from holdfast.store.hook_guard import blocking_in_transaction, tell_blocked
-from holdfast.store.identity import FILE, Identities, Identity, file_of, of_file, other_database
+from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, run_callbacks
+from holdfast.store.error_mapping import DatabaseLabel, map_sqlite_error
+from holdfast.store.hook_guard import blocking_in_transaction, report_blocking
+from holdfast.store.identity import FILE, Identity, IdentityTracker, inode_of, other_database, read_file_identity
+from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedStep, OnQuery
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, Statement, history_afterwards, render
 
 GROUP_MAX = 64  # pieces of work in one commit
 BUSY_SECONDS = 30  # the timeout for the write lock of another process
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.25
-INSTRUCTIONS = 20_000  # SQLite VM instructions between two checks of the deadline: less than a millisecond
+PROGRESS_INSTRUCTIONS = 20_000  # SQLite VM instructions between two checks of the deadline: less than a millisecond
 READERS = 4
 WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
 CHECKPOINT_PAGES = 4000  # 16 MiB of WAL: a page that changes often is copied back less often
@@ -49,10 +50,10 @@ class SqliteTx:
     lock_seconds: float | None = None  # one writer: no row locks
     lock_errors: tuple[type[Exception], ...] = ()
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, watch: Watch | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, on_query: OnQuery | None = None) -> None:
         self._connection = connection
         self._clock = clock
-        self._watch = watch
+        self._on_query = on_query
         self.callbacks: list[Callable[[], None]] = []
         self._deadline: float | None = None  # of the running hook
 
@@ -60,16 +61,16 @@ class SqliteTx:
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
         statement = render(query, SQLITE, limit, filters)
-        run = self._run if self._deadline is None else partial(self._run_in_time, self._deadline)
-        if self._watch is None:
+        run = self._run if self._deadline is None else partial(self._run_until, self._deadline)
+        if self._on_query is None:
             return run(query, statement, params)
         began = self._clock.monotonic()
         try:
             rows = run(query, statement, params)
         except BaseException as error:
-            self._watch(query, self._clock.monotonic() - began, error)
+            self._on_query(query, self._clock.monotonic() - began, error)
             raise
-        self._watch(query, self._clock.monotonic() - began, None)
+        self._on_query(query, self._clock.monotonic() - began, None)
         return rows
 
     def _run(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
@@ -83,7 +84,7 @@ class SqliteTx:
             return _rows(names[:-1], raw)
         return _rows(names, raw)
 
-    def _run_in_time(self, deadline: float, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
+    def _run_until(self, deadline: float, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
         """With a progress handler: a read past the deadline is interrupted; a write runs to its end, because SQLite
         would roll back the whole transaction with it."""
         reads, late = query.operation == "select", False
@@ -93,11 +94,11 @@ class SqliteTx:
             late = late or self._clock.monotonic() > deadline
             return late and reads
 
-        self._connection.set_progress_handler(is_to_stop, INSTRUCTIONS)
+        self._connection.set_progress_handler(is_to_stop, PROGRESS_INSTRUCTIONS)
         try:
             rows = self._run(query, statement, params)
         finally:
-            self._connection.set_progress_handler(None, INSTRUCTIONS)
+            self._connection.set_progress_handler(None, PROGRESS_INSTRUCTIONS)
         if late:
             raise TimeoutError
         return rows
@@ -135,14 +136,14 @@ class SqliteTx:
     async def _execute(self, sql: str) -> None:
         self._connection.execute(sql)
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: Blocked) -> T:
+    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
         began, outer = self._clock.monotonic(), self._deadline
         self._deadline = began + seconds
         try:
-            return finish(hook)
+            return run_to_completion(hook)
         finally:
             self._deadline = outer
-            tell_blocked(self._clock.monotonic() - began, blocked)
+            report_blocking(self._clock.monotonic() - began, blocked)
 
     async def wait_for_locks(self) -> None:
         """SQLite has one writer: there are no row locks."""
@@ -153,9 +154,9 @@ class SqliteTx:
     def _bind(self, query: Query, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
         try:
             for rows, place in statement.times:
-                params[rows] = [(*row[:place], _stored(row[place]), *row[place + 1 :]) for row in params[rows]]
+                params[rows] = [(*row[:place], _to_sqlite(row[place]), *row[place + 1 :]) for row in params[rows]]
             return {
-                name: to_micros(self._clock.now()) if name == "now" else _stored(params[name])
+                name: to_micros(self._clock.now()) if name == "now" else _to_sqlite(params[name])
                 for name in statement.params
             }
         except KeyError:
@@ -169,7 +170,7 @@ class SqliteTx:
             self._connection.execute(text, {"moved": rowids, "actor": params.get("actor")})
 
 
-def _stored(value: Any) -> Any:
+def _to_sqlite(value: Any) -> Any:
     """Times as microseconds, lists as JSON."""
     if isinstance(value, datetime):
         return to_micros(value)
@@ -178,7 +179,7 @@ def _stored(value: Any) -> Any:
     return value
 
 
-class _Tuple(tuple[Any, ...]):
+class _SqliteRow(tuple[Any, ...]):
     """A row: a tuple with access by column name."""
 
     __slots__ = ()
@@ -189,10 +190,10 @@ class _Tuple(tuple[Any, ...]):
 
 
 @lru_cache(maxsize=512)
-def _row_class(names: tuple[str, ...]) -> tuple[type[_Tuple], tuple[int, ...]]:
+def _row_class(names: tuple[str, ...]) -> tuple[type[_SqliteRow], tuple[int, ...]]:
     places = {name: place for place, name in enumerate(names)}
     times = tuple(place for name, place in places.items() if name.endswith("_at") or name == "at")
-    return type("_Tuple", (_Tuple,), {"places": places, "__slots__": ()}), times
+    return type("_Tuple", (_SqliteRow,), {"places": places, "__slots__": ()}), times
 
 
 def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
@@ -214,7 +215,7 @@ def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:
 
 
 @dataclass
-class _Piece:
+class _WriteRequest:
     """Work for the writer thread, and the future of its result."""
 
     work: Work[Any]
@@ -232,7 +233,7 @@ class _Piece:
             return
         if not self.future.cancelled():
             self.future.set_result(self.result)
-        tell(self.callbacks or ())
+        run_callbacks(self.callbacks or ())
 
 
 class SqliteStore:
@@ -240,24 +241,24 @@ class SqliteStore:
     transaction_class = SqliteTx
 
     def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
-        self.watch: Watch | None = None
-        self.identities = Identities()
-        self.named = Named(f"{path}")
+        self.on_query: OnQuery | None = None
+        self.identity = IdentityTracker()
+        self.label = DatabaseLabel(f"{path}")
         self._path = path
         self._clock = clock
         self._ids = ids
-        self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
+        self._pending: queue.SimpleQueue[_WriteRequest | None] = queue.SimpleQueue()
         self._local = threading.local()
         self._connections: list[SqliteConnection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
-        self._writer = threading.Thread(target=self._write_for_all, name="holdfast-sqlite-write", daemon=True)
+        self._writer = threading.Thread(target=self._writer_loop, name="holdfast-sqlite-write", daemon=True)
         self._closed = False
         self._writer.start()
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._waiting.put(None)
+            self._pending.put(None)
             await asyncio.to_thread(self._writer.join)
             await asyncio.to_thread(self._readers.shutdown)
             for connection in self._connections:
@@ -267,20 +268,20 @@ class SqliteStore:
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
         loop = asyncio.get_running_loop()
-        piece = _Piece(work, loop.create_future(), loop)
-        self._waiting.put(piece)
-        return await piece.future  # type: ignore[no-any-return]
+        request = _WriteRequest(work, loop.create_future(), loop)
+        self._pending.put(request)
+        return await request.future  # type: ignore[no-any-return]
 
     async def identify(self) -> Identity | None:
         """Read the identity of the database."""
-        await self.read(_nothing)
-        return self.identities.now
+        await self.read(_no_op)
+        return self.identity.current
 
     async def require_own(self, tx: Tx, connection: Any) -> None:
         """Raise unless a caller's connection has this file open, not another one with the same tables."""
         row = await tx.one(FILE)
         path = str(row["file"]) if row is not None else ""
-        if not path or file_of(Path(path)) != file_of(self._path):
+        if not path or inode_of(Path(path)) != inode_of(self._path):
             raise other_database(path or "a database in memory", str(self._path.absolute()))
 
     async def read(self, work: Work[T]) -> T:
@@ -295,47 +296,47 @@ class SqliteStore:
         connection = self._local.connection = self._current(getattr(self._local, "connection", None))
         try:
             connection.execute("BEGIN")
-            tx = SqliteTx(connection, self._clock, self.watch)
+            tx = SqliteTx(connection, self._clock, self.on_query)
             try:
-                result: T = finish(work(tx))
+                result: T = run_to_completion(work(tx))
             finally:
                 connection.rollback()
-            tell(tx.callbacks)
+            run_callbacks(tx.callbacks)
             return result
         except sqlite3.Error as error:
-            raise in_our_words(error) from error
+            raise map_sqlite_error(error) from error
 
     # -- in the writer thread ---------------------------------------------------------------------------------
 
-    def _write_for_all(self) -> None:
+    def _writer_loop(self) -> None:
         connection: SqliteConnection | None = None
         while (group := self._next_group()) is not None:
             try:
                 connection = self._current(connection)
-                with Watched(self.watch, BEGIN, self._clock):
+                with ObservedStep(self.on_query, BEGIN, self._clock):
                     self._begin(connection)
                 self._write_group(connection, group)
             except Exception as error:
-                failure = error if isinstance(error, HoldfastError) else in_our_words(error)
-                for piece in group:
-                    piece.error = piece.error or failure
-                connection = _undone(connection)
-            self._answer(group)
+                failure = error if isinstance(error, HoldfastError) else map_sqlite_error(error)
+                for request in group:
+                    request.error = request.error or failure
+                connection = _rolled_back(connection)
+            self._resolve(group)
 
-    def _next_group(self) -> list[_Piece] | None:
-        first = self._waiting.get()
+    def _next_group(self) -> list[_WriteRequest] | None:
+        first = self._pending.get()
         if first is None:
             return None
         group = [first]
         while len(group) < GROUP_MAX:
             try:
-                piece = self._waiting.get_nowait()
+                request = self._pending.get_nowait()
             except queue.Empty:
                 break
-            if piece is None:
-                self._waiting.put(None)
+            if request is None:
+                self._pending.put(None)
                 break
-            group.append(piece)
+            group.append(request)
         return group
 
     def _begin(self, connection: sqlite3.Connection) -> None:
@@ -354,23 +355,23 @@ class SqliteStore:
                     raise StoreUnavailable(f"{told}the database", full=f"{told}{self._path.name}") from error
             self._clock.block(backoff.next())
 
-    def _write_group(self, connection: sqlite3.Connection, group: list[_Piece]) -> None:
-        for piece in group:
-            if piece.future.cancelled():  # the caller was cancelled before the work began
+    def _write_group(self, connection: sqlite3.Connection, group: list[_WriteRequest]) -> None:
+        for request in group:
+            if request.future.cancelled():  # the caller was cancelled before the work began
                 continue
             connection.execute("SAVEPOINT piece")
-            tx = SqliteTx(connection, self._clock, self.watch)
+            tx = SqliteTx(connection, self._clock, self.on_query)
             try:
-                piece.result = finish(piece.work(tx))
-                piece.callbacks = tx.callbacks
+                request.result = run_to_completion(request.work(tx))
+                request.callbacks = tx.callbacks
                 connection.execute("RELEASE piece")
             except BaseException as error:
-                piece.error = in_our_words(error) if isinstance(error, sqlite3.Error) else error
+                request.error = map_sqlite_error(error) if isinstance(error, sqlite3.Error) else error
                 if not connection.in_transaction:  # a full disk rolls back everything
                     raise
                 connection.execute("ROLLBACK TO piece")
                 connection.execute("RELEASE piece")
-        with Watched(self.watch, COMMIT, self._clock):
+        with ObservedStep(self.on_query, COMMIT, self._clock):
             self._commit(connection)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
@@ -382,19 +383,19 @@ class SqliteStore:
                 raise StoreUnavailable(f"SQLite could not commit, nothing was written: {error}") from error
             raise OutcomeUnknown(f"the outcome of a SQLite commit is unknown ({error}); repeat the request") from error
 
-    def _answer(self, group: list[_Piece]) -> None:
+    def _resolve(self, group: list[_WriteRequest]) -> None:
         """Set the results of the group, with one wake-up of each event loop."""
-        loops = {id(piece.loop): piece.loop for piece in group}
+        loops = {id(request.loop): request.loop for request in group}
         for loop in loops.values():
-            pieces = [piece for piece in group if piece.loop is loop]
+            requests = [request for request in group if request.loop is loop]
             try:
-                loop.call_soon_threadsafe(lambda pieces=pieces: [piece.settle() for piece in pieces])  # type: ignore[misc]
+                loop.call_soon_threadsafe(lambda requests=requests: [request.settle() for request in requests])  # type: ignore[misc]
             except RuntimeError:  # the loop is closed
                 continue
 
     def _current(self, connection: SqliteConnection | None) -> SqliteConnection:
         """A connection to the file that is at the path now: a restore may have replaced it."""
-        file = file_of(self._path)
+        file = inode_of(self._path)
         if file is None:
             raise StoreUnavailable(
                 "the database file is missing; restore it, and this process opens it again",
@@ -408,9 +409,9 @@ class SqliteStore:
         return self._connect()
 
     def _connect(self) -> SqliteConnection:
-        with Watched(self.watch, CONNECT, self._clock):
+        with ObservedStep(self.on_query, CONNECT, self._clock):
             connection = connect(self._path, self._ids)
-            self.identities.see(of_file(connection))
+            self.identity.update(read_file_identity(connection))
         self._connections.append(connection)
         return connection
 
@@ -419,7 +420,7 @@ class SqliteConnection(sqlite3.Connection):
     file: tuple[int, int] | None = None  # the device and inode of the open file
 
 
-async def _nothing(_: Tx) -> None:
+async def _no_op(_: Tx) -> None:
     """Only opens the connection."""
 
 
@@ -429,13 +430,13 @@ def connect(path: Path, ids: Ids) -> SqliteConnection:
         path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=SqliteConnection
     )
     try:
-        connection.file = file_of(path)
+        connection.file = inode_of(path)
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        prepare(connection, ids)
+        register_functions(connection, ids)
     except BaseException:
         connection.close()  # Python 3.13 warns of unclosed connections
         raise
@@ -455,11 +456,11 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
-def prepare(connection: sqlite3.Connection, ids: Ids) -> None:
+def register_functions(connection: sqlite3.Connection, ids: Ids) -> None:
     connection.create_function("holdfast_new_token", 0, ids.token)
 
 
-def finish(work: Coroutine[Any, Any, T] | Any) -> T:
+def run_to_completion(work: Coroutine[Any, Any, T] | Any) -> T:
     """Run a coroutine to completion in this thread. It may await its transaction and nothing else."""
     try:
         work.send(None)
@@ -472,7 +473,7 @@ def finish(work: Coroutine[Any, Any, T] | Any) -> T:
     raise blocking_in_transaction()
 
 
-def _undone(connection: SqliteConnection | None) -> SqliteConnection | None:
+def _rolled_back(connection: SqliteConnection | None) -> SqliteConnection | None:
     """Roll back and return the connection; None if it cannot roll back."""
     try:
         if connection is not None and connection.in_transaction:
@@ -484,17 +485,3 @@ def _undone(connection: SqliteConnection | None) -> SqliteConnection | None:
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def in_our_words(error: BaseException) -> HoldfastError:
-    text = str(error)
-    if text.startswith("HF00"):
-        return refusal(text[:5], text[6:]) or StoreError(text)
-    code = ""
-    if "no such table" in text or "no such column" in text:
-        code = "missing_table"
-    elif isinstance(error, sqlite3.IntegrityError):
-        code = "constraint"
-    elif isinstance(error, sqlite3.DataError):
-        code = "value"
-    return refusal(code, text) or StoreUnavailable(f"SQLite failed: {text}", code="store_refused")

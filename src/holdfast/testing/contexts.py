@@ -13,7 +13,7 @@ from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.extension_metrics import Metrics
-from holdfast.store.sqlite import finish
+from holdfast.store.sqlite import run_to_completion
 from holdfast.worker.context import Context, SyncContext
 from holdfast.worker.outcomes import Outcome
 
@@ -92,7 +92,7 @@ class FakeSyncContext(SyncContext):
         self.recorded, self.cancel = context.recorded, context.cancel
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return finish(work)
+        return run_to_completion(work)
 
 
 @overload

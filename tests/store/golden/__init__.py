@@ -9,10 +9,10 @@ from holdfast.store.render import POSTGRES, SQLITE
 from holdfast.store.render.__main__ import sql_of
 
 HOT = (
-    *("insert_jobs", "insert_jobs.heard.for_one"),
+    *("insert_jobs", "insert_jobs.observed.for_one"),
     *("open_lanes", "claim_jobs", "overdue"),
     *("renew_leases", "beat_worker", "advance_jobs"),
-    *("complete_jobs", "complete_jobs.heard.for_one", "release_jobs", "cancel_waiting"),
+    *("complete_jobs", "complete_jobs.observed.for_one", "release_jobs", "cancel_waiting"),
     *("held_jobs", "retry_jobs", "bury_jobs"),
     *("lost_jobs", "reap_to_retry", "ripen_jobs", "requeue_due"),
     *("look", "openings", "chores"),

@@ -10,11 +10,11 @@ import msgspec
 from holdfast.cli.bench.app import TEXT
 from holdfast.engine import Engine
 from holdfast.errors import StoreError
-from holdfast.store.bench_baseline import Ceiling
+from holdfast.store.bench_baseline import BenchBaseline
 
 
 @asynccontextmanager
-async def by_hand(engine: Engine) -> AsyncIterator[Ceiling | None]:
+async def by_hand(engine: Engine) -> AsyncIterator[BenchBaseline | None]:
     """The baseline, with its table; None if the database role may not create tables."""
     ceiling = engine.bench.baseline(msgspec.json.encode({"text": TEXT}).decode())
     try:

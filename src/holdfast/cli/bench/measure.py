@@ -15,7 +15,7 @@ from holdfast.cli.jobs.summary import progress_bar
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7_floor
-from holdfast.store.bench_baseline import Ceiling
+from holdfast.store.bench_baseline import BenchBaseline
 
 CALLERS = 20
 ROUNDS = 5
@@ -81,7 +81,7 @@ class _Bench:
                 starts = await self._idle_starts()
         return [*figures, *(Figure.start(part, percentile(starts, part)) for part in (50, 99))]
 
-    async def _one_by_one(self, hand: Ceiling | None) -> Figure:
+    async def _one_by_one(self, hand: BenchBaseline | None) -> Figure:
         """Alternating, so that a temporarily slow disk affects both."""
         ours, raw = [], []
         for turn in range(1, ROUNDS + 1):
@@ -94,7 +94,7 @@ class _Bench:
         rate = await self._rate.rate("enqueue, 20 callers", self._plan.shared, self._put, callers=CALLERS)
         return Figure.rate("enqueue_20_callers", rate)
 
-    async def _bulk(self, hand: Ceiling | None) -> Figure:
+    async def _bulk(self, hand: BenchBaseline | None) -> Figure:
         jobs = self._plan.jobs
         raw = await self._rate.rate("raw SQL, bulk", jobs, lambda: hand.put_many(jobs)) if hand else None
         return Figure.rate("enqueue_bulk", await self._rate.rate("enqueue, bulk", jobs, self._put_all), raw)
@@ -106,7 +106,7 @@ class _Bench:
     async def _put_all(self) -> int:
         return len(await nothing.enqueue_many([{"text": TEXT}] * self._plan.jobs))
 
-    async def _drain(self, hand: Ceiling | None, processes: list[Process]) -> Figure:
+    async def _drain(self, hand: BenchBaseline | None, processes: list[Process]) -> Figure:
         raw = await self._rate.rate("raw SQL, drain", self._plan.jobs, hand.take_and_finish) if hand else None
         await self._engine.queues.resume(NAME)
         await self._until_drained(processes)

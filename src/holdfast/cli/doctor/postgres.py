@@ -11,7 +11,7 @@ from holdfast.cli.output import span_text
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
-    from holdfast.store.diagnostics import Growth, OpenTransaction, PostgresState
+    from holdfast.store.diagnostics import OpenTransaction, PostgresState, TableBloat
 
 VERSION_LEAST = 14
 CLOCK_SECONDS = 1.0
@@ -61,22 +61,22 @@ def _durable(state: PostgresState) -> Iterator[Finding]:
 
 
 def _vacuum(state: PostgresState) -> Iterator[Finding]:
-    off = [growth.table for growth in state.growth if growth.vacuum_off]
+    off = [bloat.table for bloat in state.bloat if bloat.vacuum_off]
     if state.settings["autovacuum"] == "off":
         yield fail("autovacuum", "is off: tables grow and claims slow down", "set autovacuum = on in the server")
     elif off:
         yield fail("autovacuum", f"is off for {', '.join(off)}", "reset autovacuum_enabled on each of them")
     else:
         yield ok("autovacuum", "is on")
-    if crowded := [growth for growth in state.growth if _too_many(growth)]:
-        text = ", ".join(f"{growth.table} has {growth.dead:,} dead and {growth.live:,} live" for growth in crowded)
+    if crowded := [bloat for bloat in state.bloat if _too_many(bloat)]:
+        text = ", ".join(f"{bloat.table} has {bloat.dead:,} dead and {bloat.live:,} live" for bloat in crowded)
         yield warn("dead rows", text, "find out what blocks vacuum: an old transaction, or too few autovacuum workers")
     else:
-        yield ok("dead rows", f"{sum(growth.dead for growth in state.growth):,} wait for vacuum")
+        yield ok("dead rows", f"{sum(bloat.dead for bloat in state.bloat):,} wait for vacuum")
 
 
-def _too_many(growth: Growth) -> bool:
-    return growth.dead > DEAD_ROWS and growth.dead > DEAD_SHARE * growth.live
+def _too_many(bloat: TableBloat) -> bool:
+    return bloat.dead > DEAD_ROWS and bloat.dead > DEAD_SHARE * bloat.live
 
 
 def _clock(ahead: float) -> Finding:

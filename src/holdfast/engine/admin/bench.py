@@ -5,15 +5,15 @@ from __future__ import annotations
 from holdfast.engine.component import Component
 from holdfast.lifecycle import Actor
 from holdfast.store import Row, Tx, q
-from holdfast.store.bench_baseline import Ceiling
+from holdfast.store.bench_baseline import BenchBaseline
 
 PAGE = 1000
 
 
 class Bench(Component):
-    def baseline(self, payload: str) -> Ceiling:
+    def baseline(self, payload: str) -> BenchBaseline:
         """Hand-written SQL on the same database."""
-        return Ceiling(self.store, payload)
+        return BenchBaseline(self.store, payload)
 
     async def unfinished(self, job_type: str) -> int:
         row = await self.store.read(lambda tx: tx.one(q.bench_left, type=job_type))

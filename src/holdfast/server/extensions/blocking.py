@@ -8,7 +8,7 @@ from types import coroutine
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.store.hook_guard import tell_blocked
+from holdfast.store.hook_guard import report_blocking
 
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ def warn_if_blocking(work: Coroutine[Any, Any, _T], clock: Clock, extension: str
             answer: _T = done.value
             return answer
         finally:
-            tell_blocked(clock.monotonic() - began, tell)
+            report_blocking(clock.monotonic() - began, tell)
         try:
             yield waited
             error = None

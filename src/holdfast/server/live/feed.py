@@ -92,7 +92,7 @@ class EventFeed:
         self._failures = LoopFailures("read the event log", log)
         self._restore_suspected = False
         self.replaced = 0  # number of detected database restores
-        engine.store.identities.changed.append(self._suspect_restore)
+        engine.store.identity.on_change.append(self._suspect_restore)
 
     # -- reading ----------------------------------------------------------------------------------------------
 

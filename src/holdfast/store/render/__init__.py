@@ -51,24 +51,24 @@ from holdfast.store.queries import Query
 POSTGRES, SQLITE = "postgres", "sqlite"
 
 # The columns that the engine gets for each moved row ...
-TOLD = (
+MOVE_COLUMNS = (
     *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
     *("priority", "updated_at", "lease_expires_at", "cancel_requested_at", "last_claimed_at"),
 )
-# ... and those that events and attempts need as well.
-KEPT = (
-    *("lease_worker", "last_worker", "last_instance", "last_token"),
-    *("step", "percent", "counters", "error"),
+# ... and those that its event and attempt need.
+HISTORY_COLUMNS = (
+    *(*MOVE_COLUMNS, "lease_worker", "last_worker", "last_instance", "last_token"),
+    *("step", "percent", "counters", "error", "pos"),
 )
 # The columns for observers of moves: fetched for every job, so few, and without those that are known from the query.
-HEARD = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
+OBSERVED_COLUMNS = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
 _GIVES = {
-    None: TOLD,
-    "lease": LEASE_COLUMNS + TOLD,
-    "brief move": ("id",),
-    "brief lease": LEASE_COLUMNS,
-    "heard move": HEARD,
-    "heard lease": LEASE_COLUMNS + HEARD,
+    None: MOVE_COLUMNS,
+    "lease": LEASE_COLUMNS + MOVE_COLUMNS,
+    "minimal move": ("id",),
+    "minimal lease": LEASE_COLUMNS,
+    "observed move": OBSERVED_COLUMNS,
+    "observed lease": LEASE_COLUMNS + OBSERVED_COLUMNS,
 }
 
 _NO_REASON = re.compile(r"\breason\s*=\s*NULL")
@@ -137,7 +137,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
                 raise TypeError(f"query {query.name} needs a limit")
             return str(int(limit))
         if word == "moved":
-            wanted = given(query) + ((*TOLD, *KEPT, "pos") if dialect == POSTGRES else ("rowid",))
+            wanted = columns_of(query) + (HISTORY_COLUMNS if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"holdfast_jobs.{name}" for name in dict.fromkeys(wanted))
         if word in _HOOKED:
             return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
@@ -153,15 +153,15 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
 
 
 @lru_cache(maxsize=256)
-def given(query: Query) -> tuple[str, ...]:
+def columns_of(query: Query) -> tuple[str, ...]:
     """The columns that a move returns; the first is always the id."""
     wanted = dict.fromkeys(_GIVES[query.gives] + (("type",) if query.mine else ()))  # hooks are looked up by type
-    unasked = certain(query) if (query.gives or "").startswith("heard") else {}
+    unasked = known_values(query) if (query.gives or "").startswith("observed") else {}
     return tuple(name for name in wanted if name not in unasked)
 
 
 @lru_cache(maxsize=256)
-def certain(query: Query) -> dict[str, str | None]:
+def known_values(query: Query) -> dict[str, str | None]:
     """Columns with the same known value for each moved job, which need not be fetched."""
     if query.move is None:
         return {}
@@ -177,7 +177,7 @@ def _with_history(query: Query, text: str) -> str:
     steps = [f"moved AS (\n{text}\n)"]
     inserts = [insert.placed() for insert in history_of(query)]
     steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(inserts)]
-    return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(given(query))} FROM moved"
+    return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(columns_of(query))} FROM moved"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from argparse import ArgumentParser
 from holdfast.store.queries import Query, q
 from holdfast.store.render import FILTERS, POSTGRES, SQLITE, history_afterwards, render
 
-_FORMS = ("brief", "heard", "for_one")
+_FORMS = ("minimal", "observed", "for_one")
 _LIMIT = 100
 
 
