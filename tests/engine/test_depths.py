@@ -42,7 +42,7 @@ def counts_of(*engines: Engine) -> list[str]:
     made: list[str] = []
 
     def note(query: Query, _seconds: float, _error: BaseException | None) -> None:
-        if query.name == "depths":
+        if query.name == "queue_stats":
             made.append(query.name)
 
     for engine in engines:

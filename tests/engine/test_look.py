@@ -111,8 +111,8 @@ def conditions(query: Query) -> set[str]:
 
 def test_look_and_claim_agree_on_what_a_worker_may_take() -> None:
     """One query cannot use the other, so the conditions stand in both: word for word."""
-    assert conditions(q.look) == conditions(q.open_lanes)
-    assert len(conditions(q.look)) == 5
+    assert conditions(q.claimable) == conditions(q.open_lanes)
+    assert len(conditions(q.claimable)) == 5
 
 
 async def test_an_idle_worker_asks_one_query(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ async def test_an_idle_worker_asks_one_query(engine: Engine, worker: str, monkey
 
     monkeypatch.setattr(transaction, "all", noted)
     await engine.polls.poll(worker, ["a", "b"], ["c"])
-    assert asked == ["look"]
+    assert asked == ["claimable"]
 
 
 @pytest.mark.parametrize("asked", [("no uuid",), (NOBODYS, "a"), (NOBODYS, None, [7])])

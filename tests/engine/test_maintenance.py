@@ -160,7 +160,7 @@ async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_i
     asked: list[str] = []
     engine.store.on_query = lambda query, _seconds, _error: asked.append(query.name)
     assert not await maintenance.sweep()
-    assert asked == ["chores", "mark_sweep"]
+    assert asked == ["due_work", "mark_sweep"]
 
 
 async def test_many_take_turns_and_whoever_is_left_goes_on_alone(

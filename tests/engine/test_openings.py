@@ -103,8 +103,8 @@ async def test_claimants_are_those_asked_for_that_are_not_disabled(engine: Engin
 
 def test_openings_and_look_agree_on_what_is_closed() -> None:
     """Word for word; what depends on the worker is judged afterwards."""
-    assert conditions(q.openings) < conditions(q.look)
-    assert len(conditions(q.openings)) == 3
+    assert conditions(q.open_work) < conditions(q.claimable)
+    assert len(conditions(q.open_work)) == 3
 
 
 async def test_the_policies_of_jobs_are_known_by_their_ids(engine: Engine) -> None:

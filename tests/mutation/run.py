@@ -59,7 +59,10 @@ CLOSE = {
     **{query: [*KNOWN["spoilt"], *GUARDS] for query in ("retry_jobs", "reap_to_retry")},
     "ripen_jobs": ["tests/engine/test_children.py", *KNOWN["spoilt"], *GUARDS],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
-    **{read: ["tests/engine/test_look.py", "tests/store/test_plans.py"] for read in ("look", "held_by", "going_on")},
+    **{
+        read: ["tests/engine/test_look.py", "tests/store/test_plans.py"]
+        for read in ("claimable", "held_by", "still_held")
+    },
     "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py", "tests/known/test_instance_names.py"],
     **{f"top_{what}": ["tests/store/test_top.py"] for what in TOP},
     **{f"bench_{what}": ["tests/store/test_bench.py"] for what in ("left", "waiting", "done", "finished")},
@@ -78,13 +81,16 @@ CLOSE = {
     **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
-    "vitals": [*HOOKS, "tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
+    "health": [*HOOKS, "tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     **{query: ["tests/engine/test_tasks.py"] for query in TASKS},
     "stale_extensions": ["tests/engine/test_missing.py"],
     "jobs_that_need": ["tests/engine/test_missing.py", "tests/store/test_plans.py"],
-    "chores": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
-    **{query: ["tests/engine/test_depths.py"] for query in ("depths", "crews", "counted", "begin_count", "end_count")},
+    "due_work": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
+    **{
+        query: ["tests/engine/test_depths.py"]
+        for query in ("queue_stats", "worker_stats", "counted", "begin_count", "end_count")
+    },
     "queue_counts": ["tests/cli/test_queues.py"],
     "held_by_worker": ["tests/engine/test_workers.py", "tests/cli/test_workers.py", "tests/store/test_plans.py"],
     "jobs_of_worker": ["tests/server/test_admin_workers.py", "tests/store/test_plans.py"],
@@ -124,10 +130,13 @@ CLOSE = {
     **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
     "hook_failures": ["tests/engine/test_why_extensions.py"],
     **{query: ["tests/server/test_app_lifecycles.py"] for query in ("job_types", "put_lifecycle")},
-    "note_put_off": ["tests/engine/test_claim_guards.py"],
+    "note_deferred": ["tests/engine/test_claim_guards.py"],
     **{query: ["tests/engine/test_extensions.py", "tests/store/test_plans.py"] for query in FORGOTTEN},
     "put_parts": ["tests/engine/test_guards.py", "tests/engine/test_progress.py"],
-    **{query: ["tests/engine/test_parts.py"] for query in ("reopen_parts", "reset_parts", "tell_parts", "number_line")},
+    **{
+        query: ["tests/engine/test_parts.py"]
+        for query in ("reopen_parts", "reset_parts", "insert_parts_event", "number_event")
+    },
     **{
         read: ["tests/engine/test_reads.py"]
         for read in ("job", "page_jobs", "count_jobs", "history", "feed_end", "ids_between")
@@ -136,19 +145,24 @@ CLOSE = {
     **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
     "prune_attempts": ["tests/store/test_bench.py"],
     **{query: ["tests/known/test_order_and_place_in_the_log.py"] for query in ("log_is_ahead", "rebase")},
-    **{read: ["tests/engine/test_outlines.py"] for read in ("outlines", "page_outlines", "secret")},
+    **{read: ["tests/engine/test_outlines.py"] for read in ("summaries", "page_summaries", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
-    "unsaid_workers": ["tests/engine/test_worker_log.py", "tests/store/test_plans.py"],
+    "changed_workers": ["tests/engine/test_worker_log.py", "tests/store/test_plans.py"],
     **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("say", "told")},
     **{f"{what}_worker_lines": ["tests/engine/test_worker_log.py"] for what in ("old", "drop")},
     **{f"{verb}_claim": ["tests/engine/test_claims.py"] for verb in ("begin", "answer", "repeat", "drop")},
     "prune_claims": ["tests/engine/test_claims.py"],
-    **{read: ["tests/engine/test_openings.py", "tests/store/test_plans.py"] for read in ("openings", "not_yet_open")},
-    **{read: ["tests/engine/test_openings.py"] for read in ("claimants", "policies_of_jobs")},
-    "kinds_of_jobs": ["tests/server/test_feed.py"],
+    **{
+        read: ["tests/engine/test_openings.py", "tests/store/test_plans.py"] for read in ("open_work", "next_open_work")
+    },
+    **{read: ["tests/engine/test_openings.py"] for read in ("enabled_workers", "policies_of_jobs")},
+    "event_jobs": ["tests/server/test_feed.py"],
     "log_extent": ["tests/server/test_stream_resets.py"],
     **{write: ["tests/webhooks/test_subscriptions.py"] for write in ("webhooks", "hold_webhook", "drop_webhook")},
-    **{read: ["tests/webhooks/test_fan_out.py"] for read in ("reader", "locked_reader", "advance_reader", "told_jobs")},
+    **{
+        read: ["tests/webhooks/test_fan_out.py"]
+        for read in ("reader", "locked_reader", "advance_reader", "webhook_jobs")
+    },
     **{f"{verb}_delivery": ["tests/webhooks/test_deliveries.py"] for verb in ("claim", "settle", "replay")},
     **{f"{verb}_deliveries": ["tests/webhooks/test_deliveries.py"] for verb in ("claim", "page", "prune")},
     **{f"webhook_{what}": ["tests/webhooks/test_deliveries.py"] for what in ("fails", "answers")},

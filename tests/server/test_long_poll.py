@@ -233,7 +233,7 @@ async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
 
 
 async def test_two_hundred_who_wait_cost_a_few_queries_a_second(served: Served, asked: list[str]) -> None:
-    """The same as one who waits: `openings` and `not_yet_open` once for all of them."""
+    """The same as one who waits: `open_work` and `next_open_work` once for all of them."""
     me = await hand(served)
     async with httpx2.AsyncClient(base_url=served.url, timeout=60, limits=httpx2.Limits(max_connections=200)) as lines:
         me.http = lines
@@ -243,7 +243,9 @@ async def test_two_hundred_who_wait_cost_a_few_queries_a_second(served: Served, 
         began = time.monotonic()
         await asyncio.sleep(1.5)
         looks = [
-            name for name in asked if name in ("openings", "not_yet_open", "claimants", "open_lanes", "claim_jobs")
+            name
+            for name in asked
+            if name in ("open_work", "next_open_work", "enabled_workers", "open_lanes", "claim_jobs")
         ]
         assert len(looks) <= 10 * (time.monotonic() - began), Counter(looks)
         assert not {"open_lanes", "claim_jobs"} & set(looks)
@@ -267,7 +269,7 @@ async def test_a_lone_job_wakes_one_of_many(served: Served, asked: list[str]) ->
 
 async def test_nobody_who_waits_costs_nothing(served: Served, asked: list[str]) -> None:
     await asyncio.sleep(1.3)
-    assert "openings" not in asked
+    assert "open_work" not in asked
 
 
 async def test_a_crowd_of_waiting_workers_runs_every_job_once(store_url: str) -> None:

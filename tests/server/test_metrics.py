@@ -332,7 +332,7 @@ async def test_a_scrape_costs_the_database_one_short_query(served: Served, asked
     for _ in range(5):
         await scraped(served)
     assert 1 <= asked.count("counted") <= 5 + 1, "beside these, the courier reads its own counts now and then"
-    assert not {"depths", "crews", "begin_count"} & {*asked}
+    assert not {"queue_stats", "worker_stats", "begin_count"} & {*asked}
 
 
 async def test_a_scrape_does_not_wait_for_a_database_that_hangs(

@@ -153,12 +153,12 @@ async def seen_by(engine: Engine, worker: str, extensions: tuple[str, ...]) -> d
         return await run(engine, with_hooks(query, extensions), **params)
 
     scope: dict[str, Any] = {"queues": None, "types": None}
-    [look] = await rows(q.look, worker=worker, **scope)
+    [look] = await rows(q.claimable, worker=worker, **scope)
     [overdue] = await rows(q.overdue, worker=worker, queues=None)
-    [later] = await rows(q.not_yet_open)
+    [later] = await rows(q.next_open_work)
     return {
         "open_lanes": bool(await rows(q.open_lanes, worker=worker, limit=9, **scope)),
-        "openings": bool(await rows(q.openings, limit=9, **scope)),
+        "open_work": bool(await rows(q.open_work, limit=9, **scope)),
         **{f"look.{column}": bool(look[column]) for column in ("due", "next_at", "lost")},
         **{f"overdue.{column}": bool(overdue[column]) for column in ("ripe", "lost")},
         **{f"not_yet_open.{column}": bool(later[column]) for column in ("next_at", "lost")},
@@ -290,7 +290,7 @@ async def test_vitals_count_the_migrations_of_the_platform(engine: Engine) -> No
     """An extension that has many does not make up for one that is missing."""
 
     async def counted() -> int:
-        [row] = await run(engine, q.vitals, limit=9, seconds=60.0)
+        [row] = await run(engine, q.health, limit=9, seconds=60.0)
         return int(row["migrations"])
 
     before = await counted()

@@ -48,15 +48,15 @@ PINNED = {
     "hold_job": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
     "lost_jobs": {"holdfast_jobs_running"},
     "overdue": {"holdfast_jobs_waiting", "holdfast_jobs_running"},
-    "look": {"holdfast_jobs_claim", "holdfast_jobs_waiting", "holdfast_jobs_running"},
-    "openings": {"holdfast_jobs_claim"},
-    "not_yet_open": {"holdfast_jobs_waiting", "holdfast_jobs_running"},
+    "claimable": {"holdfast_jobs_claim", "holdfast_jobs_waiting", "holdfast_jobs_running"},
+    "open_work": {"holdfast_jobs_claim"},
+    "next_open_work": {"holdfast_jobs_waiting", "holdfast_jobs_running"},
     "policies_of_jobs": {"holdfast_jobs_pkey"},
     "instances": {"holdfast_jobs_running"},
     "beat_worker": {"holdfast_jobs_running"},
-    "chores": {"holdfast_jobs_waiting", "holdfast_jobs_running", "holdfast_jobs_created"},
+    "due_work": {"holdfast_jobs_waiting", "holdfast_jobs_running", "holdfast_jobs_created"},
     "held_by": {"holdfast_jobs_running"},
-    "going_on": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
+    "still_held": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
     "reap_to_retry": {"holdfast_jobs_pkey", "holdfast_jobs_running"},
     "ripen_jobs": {"holdfast_jobs_waiting", "holdfast_jobs_pkey"},
     "ripen_parents": {"holdfast_jobs_waiting", "holdfast_jobs_pkey", "holdfast_jobs_of_parent"},
@@ -66,22 +66,22 @@ PINNED = {
     "orphans": {"holdfast_jobs_created"},
     "jobs_by_key": {"holdfast_jobs_key_once", "holdfast_jobs_pkey"},
     "job": {"holdfast_jobs_pkey"},
-    "outlines": {"holdfast_jobs_pkey"},
+    "summaries": {"holdfast_jobs_pkey"},
     "held_by_worker": {"holdfast_jobs_running"},
-    "unsaid_workers": {"holdfast_jobs_running"},
+    "changed_workers": {"holdfast_jobs_running"},
     "jobs_of_worker": {"holdfast_jobs_running"},
     "successors": {"holdfast_jobs_redriven"},
     "leases_long_over": {"holdfast_jobs_running"},
     "waiting_lanes": {"holdfast_jobs_claim"},
     "top_counts": {"holdfast_jobs_created", "holdfast_jobs_waiting", "holdfast_jobs_retrying", "holdfast_jobs_unhappy"},
-    "vitals": {
+    "health": {
         "holdfast_jobs_created",
         "holdfast_jobs_claim",
         "holdfast_jobs_waiting",
         "holdfast_jobs_running",
         "holdfast_jobs_unhappy",
     },
-    "depths": {"holdfast_jobs_claim", "holdfast_jobs_waiting", "holdfast_jobs_created", "holdfast_jobs_running"},
+    "queue_stats": {"holdfast_jobs_claim", "holdfast_jobs_waiting", "holdfast_jobs_created", "holdfast_jobs_running"},
     "jobs_that_need": {"holdfast_jobs_needs"},
     "needs_that_name": {"holdfast_jobs_needs"},
     "top_held": {"holdfast_jobs_running"},
@@ -99,8 +99,8 @@ PINNED_WITH_STATISTICS = PINNED | {
 NEEDED = {
     "open_lanes": "holdfast_jobs_claim",
     "claim_jobs": "holdfast_jobs_claim",
-    "look": "holdfast_jobs_claim",
-    "openings": "holdfast_jobs_claim",
+    "claimable": "holdfast_jobs_claim",
+    "open_work": "holdfast_jobs_claim",
     "ripen_jobs": "holdfast_jobs_waiting",
     "ripen_parents": "holdfast_jobs_waiting",
     "requeue_due": "holdfast_jobs_retrying",
@@ -178,7 +178,7 @@ async def test_no_lane_is_found_by_a_scan_that_is_switched_off(store: PostgresSt
     """Its price would be ten billion: no other plans could be told apart, and each claim would be compiled first."""
     for statistics in ("SELECT 1", "ANALYZE"):
         await postgres.execute(statistics)
-        for name in ("open_lanes", "look", "openings"):
+        for name in ("open_lanes", "claimable", "open_work"):
             assert (await plan_on_postgres(store, name))["Total Cost"] < 1e9, name
     [[jit]] = await store.read(lambda tx: tx.all(Query("jit", "SHOW jit")))
     assert jit == "off"
@@ -233,14 +233,14 @@ async def test_postgres_lists_jobs_of_a_subject_or_a_parent_by_its_index(
 ) -> None:
     some = "UPDATE holdfast_jobs SET subject = 'video ' || priority || lane, parent_id = id WHERE state = 'running'"
     await postgres.execute(f"{CROWD}; SET session_replication_role = replica; {some}; ANALYZE")
-    for name in ("page_jobs", "page_outlines"):
+    for name in ("page_jobs", "page_summaries"):
         plan = await plan_on_postgres(store, name, ("tenant", filtered))
         assert {node["Index Name"] for node in nodes(plan) if "Index Name" in node} == {LISTS[filtered]}
 
 
 @pytest.mark.parametrize("filtered", LISTS)
 def test_sqlite_lists_jobs_of_a_subject_or_a_parent_by_its_index(sqlite: sqlite3.Connection, filtered: str) -> None:
-    for name in ("page_jobs", "page_outlines"):
+    for name in ("page_jobs", "page_summaries"):
         assert ways_on_sqlite(sqlite, name, ("tenant", filtered)) == {LISTS[filtered]}
 
 

@@ -113,8 +113,8 @@ def test_each_query_names_what_it_does_and_where() -> None:
         ("open_lanes", "select", "holdfast_workers"),
         ("insert_jobs", "insert", "holdfast_jobs"),
         ("forget_workers", "delete", "holdfast_workers"),
-        ("say_workers", "insert", "holdfast_events"),
-        ("not_yet_open", "select", "holdfast_jobs"),
+        ("insert_worker_events", "insert", "holdfast_events"),
+        ("next_open_work", "select", "holdfast_jobs"),
         ("clock", "select", "none"),
     ],
 )

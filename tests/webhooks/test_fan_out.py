@@ -195,7 +195,7 @@ async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: Mov
 
 async def test_only_the_jobs_of_a_page_are_looked_up(engine: Engine) -> None:
     job, _ = await create(engine), await create(engine)
-    [row] = await engine.store.read(lambda tx: tx.all(q.told_jobs, ids=[job]))
+    [row] = await engine.store.read(lambda tx: tx.all(q.webhook_jobs, ids=[job]))
     assert row["id"] == job
 
 

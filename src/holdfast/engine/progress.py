@@ -65,8 +65,8 @@ async def _keep_parts(tx: Tx, ctx: EngineContext, reports: list[Progress], rows:
         await tx.all(q.reopen_parts, part=again)
     await tx.all(q.put_parts, part=rows)
     await _check_parts_in_all(tx, {row[0] for row in rows})
-    await tx.all(q.number_line, ids=[report.id for report in reports])
-    await tx.all(q.tell_parts, said=[(report.id, _told(ctx, report.parts)) for report in reports])
+    await tx.all(q.number_event, ids=[report.id for report in reports])
+    await tx.all(q.insert_parts_event, said=[(report.id, _told(ctx, report.parts)) for report in reports])
 
 
 def _told(ctx: EngineContext, parts: list[PartReport]) -> str:

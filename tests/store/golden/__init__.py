@@ -15,7 +15,7 @@ HOT = (
     *("complete_jobs", "complete_jobs.observed.for_one", "release_jobs", "cancel_waiting"),
     *("held_jobs", "retry_jobs", "bury_jobs"),
     *("lost_jobs", "reap_to_retry", "ripen_jobs", "requeue_due"),
-    *("look", "openings", "chores"),
+    *("claimable", "open_work", "due_work"),
 )
 
 

@@ -60,7 +60,7 @@ async def cancelled_at_each(work: Callable[[int], Coroutine[Any, Any, Any]]) -> 
 async def nothing_is_left_over(engine: Engine, url: str) -> None:
     if isinstance(engine.store, PostgresStore):
         connections = engine.store._connections
-        await eventually(lambda: len(connections._all) == len(connections._free))  # hints may be under way
+        await eventually(lambda: len(connections._all) == len(connections._idle))  # hints may be under way
         looking = await asyncpg.connect(url)
         await assert_none_is_left_open(looking)
         await looking.close()

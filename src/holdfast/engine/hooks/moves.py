@@ -267,7 +267,7 @@ async def put_off(tx: Tx, ctx: EngineContext, verb: str, moves: list[PutOff]) ->
     """For `jobs why`; and a sweep leaves these out until then."""
     most = ctx.limits.error_max_chars
     rows = [(move.job_id, move.extension, readable(move.reason)[:most], move.seconds) for move in moves]
-    await tx.all(q.note_put_off, verb=verb, told=rows)
+    await tx.all(q.note_deferred, verb=verb, told=rows)
 
 
 async def ask_guards(tx: Tx, ctx: EngineContext, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:

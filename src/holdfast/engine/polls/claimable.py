@@ -40,7 +40,7 @@ async def poll(
     check_worker(worker)
     check_list(queues, "queues")
     check_list(types, "job_types")
-    row = await tx.one(ctx.mine(q.look), worker=worker, queues=queues, types=types)
+    row = await tx.one(ctx.mine(q.claimable), worker=worker, queues=queues, types=types)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()
@@ -80,6 +80,6 @@ async def to_stop(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLeas
     """Which of these should not go on: cancel was asked for, or they are not this worker's any more."""
     check_worker(worker)
     ids = [lease.id for lease in leases if lease.plausible]
-    rows = await tx.all(q.going_on, ids=ids, worker=worker) if ids else []
+    rows = await tx.all(q.still_held, ids=ids, worker=worker) if ids else []
     going_on = {HeldLease(row["id"], row["lease_token"]) for row in rows}
     return [lease for lease in leases if lease not in going_on]

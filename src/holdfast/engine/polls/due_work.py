@@ -27,7 +27,7 @@ class DueWork(msgspec.Struct, frozen=True, kw_only=True):
 
 async def due_work(tx: Tx, ctx: EngineContext, *, workers_kept: float, claims_kept: float) -> DueWork:
     [row] = await tx.all(
-        q.chores,
+        q.due_work,
         pause=pause_of(ctx),
         orphaned=float(ctx.limits.accept_orphans_seconds),
         workers_kept=float(workers_kept),

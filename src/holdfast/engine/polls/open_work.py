@@ -44,8 +44,8 @@ class Claimant(msgspec.Struct, frozen=True):
 async def open_work(
     tx: Tx, ctx: EngineContext, queues: list[str] | None = None, types: list[str] | None = None
 ) -> OpenWork:
-    lanes = await tx.all(ctx.mine(q.openings), queues=queues, types=types, limit=LANES_MAX)
-    later = await tx.one(ctx.mine(q.not_yet_open))
+    lanes = await tx.all(ctx.mine(q.open_work), queues=queues, types=types, limit=LANES_MAX)
+    later = await tx.one(ctx.mine(q.next_open_work))
     assert later is not None  # noqa: S101
     waits = None if later["next_at"] is None else (later["next_at"] - later["seen_at"]).total_seconds()
     return OpenWork(
@@ -70,7 +70,7 @@ async def claimants(tx: Tx, workers: list[str]) -> dict[str, Claimant]:
     """Those of the given workers that may claim at all."""
     return {
         row["id"]: Claimant(None if row["tenants"] is None else _names(row["tenants"]), _names(row["offers"]))
-        for row in await tx.all(q.claimants, ids=workers)
+        for row in await tx.all(q.enabled_workers, ids=workers)
     }
 
 

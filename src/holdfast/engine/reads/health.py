@@ -36,7 +36,7 @@ class SystemHealth(msgspec.Struct, frozen=True):
 
 
 async def health(tx: Tx, dialect: str) -> SystemHealth:
-    [row] = await tx.all(q.vitals, limit=COUNTED_MAX, seconds=DIED_WITHIN_SECONDS)
+    [row] = await tx.all(q.health, limit=COUNTED_MAX, seconds=DIED_WITHIN_SECONDS)
     numbers = {name: row[name] for name in ("workers", "created", "waiting", "later", "running", "died", "maintaining")}
     return SystemHealth(seen_at=row["seen_at"], current=row["migrations"] >= _known(dialect), **numbers)
 

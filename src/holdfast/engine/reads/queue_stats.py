@@ -114,8 +114,8 @@ async def _counted_anew(store: PostgresStore | SqliteStore, ctx: EngineContext, 
 
 
 async def _count(tx: Tx) -> QueueStats:
-    crews = await tx.all(q.crews)
-    rows = await tx.all(q.depths, limit=LATER_MAX)
+    crews = await tx.all(q.worker_stats)
+    rows = await tx.all(q.queue_stats, limit=LATER_MAX)
     [now] = await tx.all(q.clock)
     return QueueStats(
         counted_at=now["now_at"],

@@ -162,7 +162,7 @@ async def page(tx: Tx, wanted: Filter = ALL_JOBS, *, cursor: str | None = None, 
 async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[JobSummary | HoldfastError]:
     """For each (job, tenant) what that tenant may know of it. A job of another is as unknown as one that never was."""
     plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
-    rows = await tx.all(q.outlines, wanted=plausible) if plausible else []
+    rows = await tx.all(q.summaries, wanted=plausible) if plausible else []
     found = {(job_id, whose): JobSummary.from_row(rest) for job_id, whose, *rest in rows}
     missing = [one for one in dict.fromkeys(wanted) if one not in found]
     reasons = dict(zip(missing, await _missing(tx, missing), strict=True)) if missing else {}
@@ -181,7 +181,7 @@ async def page_outlines(
         if (before := found[-1].id if found else cursor) is not None:
             params["before"] = before
         most = min(limit - len(found), PAGE_STEP)
-        rows = await tx.all(q.page_outlines, limit=most + 1, filters=tuple(params), **params)
+        rows = await tx.all(q.page_summaries, limit=most + 1, filters=tuple(params), **params)
         found += [JobSummary.from_row(row) for row in rows[:most]]
         size += sum(len(outline.result or "") for outline in found[-most:])
         more = len(rows) > most

@@ -103,7 +103,7 @@ async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: AlertR
         for event in events
         if (event.tenant, event_name(event)) in named or (watch.kinds and alerts.matters(event))
     }
-    return {row["id"]: row for row in await tx.all(q.told_jobs, ids=sorted(ids))} if ids else {}
+    return {row["id"]: row for row in await tx.all(q.webhook_jobs, ids=sorted(ids))} if ids else {}
 
 
 async def _machines(tx: Tx, ctx: EngineContext, jobs: Mapping[str, Row]) -> dict[int, Machine]:

@@ -260,7 +260,7 @@ class EventFeed:
 
     async def _ask(self, tx: Tx, job_ids: list[str]) -> dict[str, JobInfo]:
         found: dict[str, JobInfo] = {}
-        for row in await tx.all(q.kinds_of_jobs, ids=job_ids):
+        for row in await tx.all(q.event_jobs, ids=job_ids):
             machine = (await self._engine.ctx.registry.snapshot(tx, row["policy"])).machine
             found[row["id"]] = JobInfo(row["type"], row["queue"], machine.words, row["subject"])
         return found

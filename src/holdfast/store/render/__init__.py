@@ -28,7 +28,7 @@
 {ceiling}               no event that this server wrote is at or above it
 {log end}               the highest stored position
 {parts of jobs}         the parts of a row of jobs as a JSON array, in their order; NULL if there are none
-{job} {outline} {event} {attempt} {worker} {key}   the columns of a table
+{job} {summary} {event} {attempt} {worker} {key}   the columns of a table
 """
 
 from __future__ import annotations
@@ -371,7 +371,7 @@ _SHARED: dict[str, Callable[[str], str]] = {
     "bit": _bit,
     "lease ended": lambda _: _LEASE_ENDED,
     "job": lambda _: ", ".join(COLUMNS),
-    "outline": lambda _: ", ".join(SUMMARY_COLUMNS),
+    "summary": lambda _: ", ".join(SUMMARY_COLUMNS),
     "event": lambda _: ", ".join(EVENT_COLUMNS),
     "attempt": lambda _: ", ".join(ATTEMPT_COLUMNS),
     "worker": lambda _: ", ".join(WORKER_COLUMNS),

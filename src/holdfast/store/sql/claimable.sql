@@ -1,4 +1,4 @@
--- name: look
+-- name: claimable
 -- One read for an idle worker: is there anything to claim, when is the next delayed job due, has a lease expired? `due`
 -- has the same conditions as `open_lanes`; a test compares the two.
 SELECT w.enabled,
@@ -38,7 +38,7 @@ SELECT id, lease_token
    AND lease_instance {in:instances text}
  ORDER BY id
 
--- name: going_on
+-- name: still_held
 -- Those of the given jobs that this worker holds, under any token, and that are not to be canceled. Takes no locks.
 SELECT id, lease_token
   FROM holdfast_jobs

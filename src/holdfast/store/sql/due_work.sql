@@ -1,4 +1,4 @@
--- name: chores
+-- name: due_work
 -- Which maintenance steps have work, in one read without locks: usually none. False positives are possible; false
 -- negatives are not.
 SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,

@@ -1,6 +1,6 @@
 -- Health figures, read every few seconds: each count uses its own partial index and stops at the limit.
 
--- name: vitals
+-- name: health
 -- ORDER BY keeps PostgreSQL on the index while its statistics are out of date.
 SELECT {now} AS seen_at,
        (SELECT count(*) FROM holdfast_migrations WHERE extension = 'holdfast') AS migrations,

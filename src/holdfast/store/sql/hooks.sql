@@ -9,7 +9,7 @@ VALUES (:job_id, :verb, :extension, 1, :error, {now+1})
        next_at   = {now+CASE WHEN holdfast_hook_failures.failures < 8 THEN 1 << holdfast_hook_failures.failures ELSE 300 END}
 RETURNING failures, next_at
 
--- name: note_put_off
+-- name: note_deferred
 -- A guard has deferred these moves. It answered, so `failures` is reset.
 INSERT INTO holdfast_hook_failures (job_id, verb, extension, failures, error, next_at)
 SELECT told.id, :verb, told.extension, 0, told.reason, {now+told.seconds}

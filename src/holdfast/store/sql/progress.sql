@@ -30,8 +30,8 @@ SELECT holdfast_jobs.id, holdfast_jobs.counters
  ORDER BY holdfast_jobs.id
 {locked}
 
--- name: tell_parts
--- The event about reported parts; `number_line` has assigned its number.
+-- name: insert_parts_event
+-- The event about reported parts; `number_event` has assigned its number.
 INSERT INTO holdfast_events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, data)
 SELECT holdfast_jobs.id, holdfast_jobs.version, {pos of said}holdfast_jobs.tenant, {now}, 'parts',
        holdfast_jobs.attempt, holdfast_jobs.epoch, 'worker', holdfast_jobs.lease_worker, said.data
@@ -39,7 +39,7 @@ SELECT holdfast_jobs.id, holdfast_jobs.version, {pos of said}holdfast_jobs.tenan
   JOIN holdfast_jobs ON holdfast_jobs.id = said.id
 RETURNING job_id
 
--- name: number_line
+-- name: number_event
 UPDATE holdfast_jobs SET {next version} WHERE id {in:ids uuid} RETURNING id
 
 -- name: reopen_parts

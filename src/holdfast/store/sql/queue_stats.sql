@@ -1,6 +1,6 @@
 -- Queue statistics: waiting and running jobs of each queue and type, counted by one process and stored for all of them.
 
--- name: depths
+-- name: queue_stats
 -- Each kind is counted with its own partial index. A delayed job whose time has come counts as waiting, also before
 -- `ripen_jobs` has marked it due. ORDER BY and LIMIT keep PostgreSQL on the index: its estimate counts rows with
 -- `due IS NULL` as not due, and it would read the whole table.
@@ -23,7 +23,7 @@ SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
         SELECT 'running', lane, count(*), min(run_at) FROM holdfast_jobs WHERE state = 'running' GROUP BY lane) AS d
   JOIN holdfast_lanes l ON l.id = d.lane
 
--- name: crews
+-- name: worker_stats
 -- The number of workers of each status, and their slots.
 SELECT CASE WHEN enabled THEN liveness ELSE 'disabled' END AS status, count(*) AS workers, coalesce(sum(slots), 0) AS slots
   FROM holdfast_workers

@@ -80,16 +80,16 @@ SELECT count(*) AS ahead
 -- name: clock
 SELECT {now} AS now_at
 
--- name: outlines
+-- name: summaries
 -- Summaries of several jobs; a job of another tenant is not found.
-SELECT wanted.job, wanted.whose, {outline}, {now} AS now_at, {parts of jobs} AS parts
+SELECT wanted.job, wanted.whose, {summary}, {now} AS now_at, {parts of jobs} AS parts
   FROM {rows:wanted(job uuid, whose text)}
   JOIN holdfast_jobs ON holdfast_jobs.id = wanted.job
  WHERE holdfast_jobs.tenant = wanted.whose
 
--- name: page_outlines
-SELECT {outline}, {now} AS now_at FROM holdfast_jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
+-- name: page_summaries
+SELECT {summary}, {now} AS now_at FROM holdfast_jobs WHERE {filters} ORDER BY id DESC LIMIT {limit}
 
--- name: kinds_of_jobs
+-- name: event_jobs
 -- Columns that events do not have.
 SELECT id, type, queue, policy, subject FROM holdfast_jobs WHERE id {in:ids uuid} ORDER BY id

@@ -67,7 +67,7 @@ UPDATE holdfast_readers
  WHERE name = :name
 RETURNING name
 
--- name: told_jobs
+-- name: webhook_jobs
 -- The columns of a job that a webhook message contains.
 SELECT id, type, queue, subject, policy, max_attempts FROM holdfast_jobs WHERE id {in:ids uuid} ORDER BY id
 

@@ -1,6 +1,6 @@
 -- Events about workers in the event log: `job_id` is the id of the worker, and the tenant is '*'.
 
--- name: unsaid_workers
+-- name: changed_workers
 -- Workers whose status differs from the last one in the event log. As in `Worker.with_holding`, a worker is busy while it
 -- holds a lease, whatever its last heartbeat said. A change between busy and idle is recorded at most once in `calm`
 -- seconds per worker, for all servers together.
@@ -22,14 +22,14 @@ SELECT id, name, told, status
  LIMIT {limit}
 {skip_locked}
 
--- name: say_workers
+-- name: insert_worker_events
 INSERT INTO holdfast_events (job_id, seq, {pos column}tenant, at, verb, attempt, epoch, actor, worker_id, reason, data)
 SELECT said.id, coalesce((SELECT max(seq) FROM holdfast_events WHERE job_id = said.id), 0) + 1, {pos of said}'*', {now}, 'worker', 0, 0, 'system',
        said.id, said.status, said.data
   FROM {rows:said(id uuid, status text, data text)}
 RETURNING job_id
 
--- name: told_workers
+-- name: mark_workers_recorded
 UPDATE holdfast_workers
    SET told    = said.status,
        told_at = {now}
@@ -37,7 +37,7 @@ UPDATE holdfast_workers
  WHERE holdfast_workers.id = said.id
 RETURNING holdfast_workers.id
 
--- name: old_worker_lines
+-- name: old_worker_events
 -- The first few events of each worker, so that no long list is read. The last one stays: the next event is numbered
 -- after it.
 SELECT holdfast_events.job_id, holdfast_events.seq
@@ -49,7 +49,7 @@ SELECT holdfast_events.job_id, holdfast_events.seq
  ORDER BY holdfast_events.job_id, holdfast_events.seq
  LIMIT {limit}
 
--- name: drop_worker_lines
+-- name: drop_worker_events
 DELETE FROM holdfast_events
  WHERE EXISTS (SELECT 1
                  FROM {rows:old(job_id uuid, seq integer)}
