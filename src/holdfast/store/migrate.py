@@ -159,9 +159,7 @@ def record_applied(migration: Migration) -> str:
 
 
 def _failed(migration: Migration, error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"{migration.shown} could not be applied and was rolled back: {error}", code="store_refused"
-    )
+    return StoreUnavailable(f"{migration.shown} failed and was rolled back: {error}", code="store_refused")
 
 
 # -- PostgreSQL ---------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ class PostgresTx:
         outermost = self.alone and not self._nested
         begin, release, undo = _TRANSACTION if outermost else _SAVEPOINT
         await self.flush()
-        told = len(self.callbacks)
+        before = len(self.callbacks)
         await self._execute(begin)
         self._nested += 1
         try:
@@ -149,7 +149,7 @@ class PostgresTx:
             await self.flush()
         except BaseException:
             self._buffered.clear()
-            del self.callbacks[told:]
+            del self.callbacks[before:]
             await self._execute(undo)
             raise
         finally:

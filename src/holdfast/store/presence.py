@@ -1,7 +1,4 @@
-"""Crash detection: a worker process holds a lock while it lives (PostgreSQL advisory lock, SQLite lock file).
-
-Other processes check the lock. The presence also receives wake-ups: LISTEN/NOTIFY, or a change of the SQLite file.
-"""
+"""Crash detection and wake-ups: a worker process holds an advisory lock or a lock file, which other processes check."""
 
 from __future__ import annotations
 
@@ -103,9 +100,7 @@ class SqlitePresence(Presence):
         try:
             self._files.hold(self._plain + _LIVE)
         except OSError as error:
-            log.warning(
-                "cannot hold a lock file; a crash of this process is detected when its leases expire: %s", error
-            )
+            log.warning("cannot hold a lock file; a crash is detected when leases expire: %s", error)
             return self._plain
         return self._plain + _LIVE
 

@@ -115,13 +115,13 @@ class SqliteTx:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        told = len(self.callbacks)
+        before = len(self.callbacks)
         self._require_transaction()
         await self._execute("SAVEPOINT hooks")
         try:
             yield
         except BaseException:
-            del self.callbacks[told:]
+            del self.callbacks[before:]
             self._require_transaction()
             await self._execute("ROLLBACK TO hooks")
             await self._execute("RELEASE hooks")
@@ -351,8 +351,8 @@ class SqliteStore:
                 if not _is_busy(error):
                     raise
                 if self._clock.monotonic() > deadline:
-                    told = f"lock timeout after {BUSY_SECONDS} s, nothing was written: another process holds "
-                    raise StoreUnavailable(f"{told}the database", full=f"{told}{self._path.name}") from error
+                    prefix = f"lock timeout after {BUSY_SECONDS} s, nothing was written: another process holds "
+                    raise StoreUnavailable(f"{prefix}the database", full=f"{prefix}{self._path.name}") from error
             self._clock.block(backoff.next())
 
     def _write_group(self, connection: sqlite3.Connection, group: list[_WriteRequest]) -> None:

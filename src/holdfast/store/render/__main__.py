@@ -1,7 +1,6 @@
 """The command that prints the SQL of a query: `python -m holdfast.store.render claim_jobs postgres`.
 
-Without arguments it lists all names. `complete_jobs.observed.for_one` is the form for a process with observers and a
-single row: see `Query`.
+Without arguments it lists all names. `complete_jobs.observed.for_one` is a form for observers and a single row.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ CREATE TABLE holdfast_workers (
     last_heartbeat_at timestamptz,
     heartbeat_seconds double precision NOT NULL,
     offline_seconds   double precision NOT NULL,
-    told              text,             -- its status in the last event about it: see `note_workers`
+    told              text,             -- its status in the last event about it: see `record_worker_events`
     told_at           timestamptz
 );
 

@@ -92,7 +92,7 @@ CREATE TABLE holdfast_workers (
     last_heartbeat_at integer,
     heartbeat_seconds real    NOT NULL,
     offline_seconds   real    NOT NULL,
-    told              text,             -- its status in the last event about it: see `note_workers`
+    told              text,             -- its status in the last event about it: see `record_worker_events`
     told_at           integer
 ) STRICT;
 
