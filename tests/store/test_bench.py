@@ -72,7 +72,7 @@ async def test_done_and_finished_are_those_of_this_run(engine: Engine, worker: s
     assert len(await ask(engine, q.bench_finished, first=floor, limit=1)) == 1
 
 
-async def test_the_ceiling_has_a_table_of_its_own_for_a_while(engine: Engine) -> None:
+async def test_the_baseline_has_a_table_of_its_own_for_a_while(engine: Engine) -> None:
     ceiling = BenchBaseline(engine.store, "{}")
     for _ in range(2):  # what is left of a run that was killed does no harm
         await ceiling.make()

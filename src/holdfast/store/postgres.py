@@ -326,8 +326,8 @@ class PostgresStore:
             except asyncpg.PostgresError as error:
                 raise map_postgres_error(str(error.sqlstate), str(error), self.label) from error
             await self._clock.sleep(backoff.next())
-        told = f"PostgreSQL failed {TRIES_MAX} times in a row, nothing was written: "
-        raise StoreUnavailable(f"{told}{failure_kind(last)}", full=f"{told}{driver_message(last)}") from last
+        message = f"PostgreSQL failed {TRIES_MAX} times in a row, nothing was written: "
+        raise StoreUnavailable(f"{message}{failure_kind(last)}", full=f"{message}{driver_message(last)}") from last
 
     def prepare_changed_database(self, needed: Work[bool], work: Work[Any]) -> None:
         """Run `work`, if `needed`, on the first connection to a changed database, before any other statement. If that
@@ -467,11 +467,11 @@ async def _roll_back(connection: Any) -> None:
 
 
 def _outcome_unknown(error: BaseException) -> OutcomeUnknown:
-    told = (
+    message = (
         "the connection was lost before PostgreSQL confirmed the commit ({}); "
         "it may have happened: repeat the request with the same key or token"
     )
-    return OutcomeUnknown(told.format(failure_kind(error)), full=told.format(driver_message(error)))
+    return OutcomeUnknown(message.format(failure_kind(error)), full=message.format(driver_message(error)))
 
 
 # Planner settings. Before its first ANALYZE a table looks tiny, and the planner would sort every due job instead of
