@@ -73,16 +73,16 @@ async def test_done_and_finished_are_those_of_this_run(engine: Engine, worker: s
 
 
 async def test_the_baseline_has_a_table_of_its_own_for_a_while(engine: Engine) -> None:
-    ceiling = BenchBaseline(engine.store, "{}")
+    baseline = BenchBaseline(engine.store, "{}")
     for _ in range(2):  # what is left of a run that was killed does no harm
-        await ceiling.make()
-    await ceiling.put()
-    await ceiling.put_many(TAKEN_AT_ONCE + 1)
-    assert [await ceiling.take_and_finish() for _ in range(3)] == [TAKEN_AT_ONCE, 2, 0]
+        await baseline.make()
+    await baseline.put()
+    await baseline.put_many(TAKEN_AT_ONCE + 1)
+    assert [await baseline.take_and_finish() for _ in range(3)] == [TAKEN_AT_ONCE, 2, 0]
     rows = await ask_by_hand(engine, "SELECT state, count(*) AS jobs FROM holdfast_bench GROUP BY state")
     assert [tuple(row) for row in rows] == [("done", TAKEN_AT_ONCE + 2)]
-    await ceiling.drop()
-    await ceiling.drop()
+    await baseline.drop()
+    await baseline.drop()
 
 
 async def test_a_run_leaves_the_history_of_other_jobs_as_it_was(engine: Engine, worker: str) -> None:

@@ -193,7 +193,7 @@ class _SqliteRow(tuple[Any, ...]):
 def _row_class(names: tuple[str, ...]) -> tuple[type[_SqliteRow], tuple[int, ...]]:
     places = {name: place for place, name in enumerate(names)}
     times = tuple(place for name, place in places.items() if name.endswith("_at") or name == "at")
-    return type("_Tuple", (_SqliteRow,), {"places": places, "__slots__": ()}), times
+    return type("_SqliteRow", (_SqliteRow,), {"places": places, "__slots__": ()}), times
 
 
 def _rows(names: tuple[str, ...], raw: list[tuple[Any, ...]]) -> list[Row]:

@@ -16,13 +16,13 @@ from holdfast.store.bench_baseline import BenchBaseline
 @asynccontextmanager
 async def by_hand(engine: Engine) -> AsyncIterator[BenchBaseline | None]:
     """The baseline, with its table; None if the database role may not create tables."""
-    ceiling = engine.bench.baseline(msgspec.json.encode({"text": TEXT}).decode())
+    baseline = engine.bench.baseline(msgspec.json.encode({"text": TEXT}).decode())
     try:
-        await ceiling.make()
+        await baseline.make()
     except StoreError:  # the role has no CREATE privilege
         yield None
         return
     try:
-        yield ceiling
+        yield baseline
     finally:
-        await ceiling.drop()
+        await baseline.drop()
