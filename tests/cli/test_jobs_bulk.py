@@ -111,7 +111,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(holdfast: Holdfast, meanwh
     assert rehearsed.rows[:3] == [
         [running, "cancel requested"],
         [waiting, "canceled"],
-        [fixed, f"refused: job {fixed}: lifecycle 'images' has no cancel from 'queued'; from there it has: claim"],
+        [fixed, f"refused: job {fixed}: lifecycle 'images' does not allow cancel from 'queued'; it allows: claim"],
     ]
     assert "1 job would be asked to stop\n1 job would be canceled\n1 job would be refused\n" in rehearsed.out
     assert "  1 x illegal_move, such as: job " in rehearsed.out
@@ -185,7 +185,7 @@ def test_a_filter_redrives_the_dead_and_leaves_the_rest_alone(holdfast: Holdfast
 def test_a_job_that_is_not_finished_is_not_redriven(holdfast: Holdfast) -> None:
     job_id = holdfast("jobs", "create", "a").out.strip()
     answer = holdfast("jobs", "redrive", job_id)
-    assert (answer.code, "only a finished job is redriven" in answer.out) == (4, True)
+    assert (answer.code, "only a finished job can be redriven" in answer.out) == (4, True)
 
 
 def test_a_rate_paces_the_redrive(holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_no_token_is_ever_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> Non
         (["--until", "1066-10-14"], "created_before must lie between 1970-01-01 and 2200-01-01"),
         (["--limit", "0"], "a call handles 1 to 500 jobs, got the limit 0"),
         (["--limit", "many"], "invalid int value: 'many'"),
-        (["--cursor", "abc"], "this cursor was not given out by a page"),
+        (["--cursor", "abc"], "invalid cursor; use the cursor of the previous page"),
         (["--type", ""], "must be 1 to 200 printable characters"),
         (["--stat", "dead"], "unknown option --stat; did you mean --state?"),
     ],

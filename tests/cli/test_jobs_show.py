@@ -136,7 +136,7 @@ def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Me
     )
 
     meanwhile(lambda engine: engine.workers.register())
-    assert holdfast("jobs", "why", job_id).out.startswith("Nothing stands in its way")
+    assert holdfast("jobs", "why", job_id).out.startswith("Nothing blocks it")
 
     holdfast("queues", "pause", "mail", "--by", "alice")
     paused = holdfast("jobs", "why", job_id)

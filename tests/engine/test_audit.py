@@ -53,20 +53,20 @@ async def test_an_untouched_audit_is_right(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("change", "wrong", "why"),
     [
-        ("UPDATE holdfast_audit SET actor = 'mallory' WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE holdfast_audit SET action = 'nothing' WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE holdfast_audit SET subject = NULL WHERE seq = 2", 2, "its text was changed"),
-        ("UPDATE holdfast_audit SET detail = 'no json' WHERE seq = 2", 2, "its text was changed"),
+        ("UPDATE holdfast_audit SET actor = 'mallory' WHERE seq = 2", 2, "its content was changed"),
+        ("UPDATE holdfast_audit SET action = 'nothing' WHERE seq = 2", 2, "its content was changed"),
+        ("UPDATE holdfast_audit SET subject = NULL WHERE seq = 2", 2, "its content was changed"),
+        ("UPDATE holdfast_audit SET detail = 'no json' WHERE seq = 2", 2, "its content was changed"),
         (
             "UPDATE holdfast_audit SET at = (SELECT min(at) FROM holdfast_audit) WHERE seq = 2",
             2,
-            "its text was changed",
+            "its content was changed",
         ),
-        ("UPDATE holdfast_audit SET previous = 'x' WHERE seq = 2", 2, "it does not continue the line before"),
-        ("UPDATE holdfast_audit SET digest = 'x' WHERE seq = 2", 2, "its text was changed"),
-        ("DELETE FROM holdfast_audit WHERE seq = 2", 3, "a line before it is missing: 1 is followed by 3"),
-        ("DELETE FROM holdfast_audit WHERE seq = 1", 2, "a line before it is missing: 0 is followed by 2"),
-        ("UPDATE holdfast_audit SET seq = 9 WHERE seq = 3", 9, "a line before it is missing: 2 is followed by 9"),
+        ("UPDATE holdfast_audit SET previous = 'x' WHERE seq = 2", 2, "its link to the previous entry is wrong"),
+        ("UPDATE holdfast_audit SET digest = 'x' WHERE seq = 2", 2, "its content was changed"),
+        ("DELETE FROM holdfast_audit WHERE seq = 2", 3, "an entry before it is missing: 1 is followed by 3"),
+        ("DELETE FROM holdfast_audit WHERE seq = 1", 2, "an entry before it is missing: 0 is followed by 2"),
+        ("UPDATE holdfast_audit SET seq = 9 WHERE seq = 3", 9, "an entry before it is missing: 2 is followed by 9"),
     ],
 )
 async def test_whatever_is_changed_shows(engine: Engine, clock: Any, change: str, wrong: int, why: str) -> None:
@@ -88,11 +88,11 @@ async def test_a_line_that_somebody_wrote_anew_with_all_that_follow_shows_agains
     kept = await engine.audit.verify()
     await tell(engine, "c")
     assert (await engine.audit.verify(seq=kept.last, digest=kept.digest)).wrong is None
-    assert (await engine.audit.verify(seq=kept.last, digest="0" * 64)).why == "it is not the line that was there"
+    assert (await engine.audit.verify(seq=kept.last, digest="0" * 64)).why == "its digest is not the given one"
     await tamper(engine, "DELETE FROM holdfast_audit WHERE seq > 1")
     assert (await engine.audit.verify()).wrong is None, "a chain does not know how long it was"
     gone = await engine.audit.verify(seq=kept.last, digest=kept.digest)
-    assert (gone.wrong, gone.why) == (2, "the lines after 1 are gone")
+    assert (gone.wrong, gone.why) == (2, "the entries after 1 are missing")
     with pytest.raises(Invalid, match="together"):
         await engine.audit.verify(seq=1)
 

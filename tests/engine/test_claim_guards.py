@@ -123,7 +123,7 @@ async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
         return next((one.holds, one.says) for one in await engine.reads.why(job_id) if one.name == "hook")
 
     assert await engine.claim(worker) == []
-    toy = "extension toy has put off its claim until"
+    toy = "extension toy has deferred its claim until"
     assert await said(busy.id) == (False, f"{toy} 00:00:30 UTC: over quota")
     assert await said(later.id) == (False, f"{toy} 00:01:30 UTC: deferred")
     clock.advance(30)

@@ -438,7 +438,7 @@ async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: 
         await engine.complete(worker, lease.id, lease.token)
     [record] = caplog.records
     assert "toy: test_a_hook_that_blocks_is_named" in record.message
-    assert "held up" in record.message
+    assert "blocked the event loop" in record.message
 
 
 async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(

@@ -168,7 +168,7 @@ async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
     with caplog.at_level(logging.INFO):
         await upkeep.round()
     assert tasks.since() == ["notes.sweep"]
-    assert "maintenance sweep works again" in caplog.text
+    assert "maintenance sweep recovered" in caplog.text
     row = (await rows(engine))["notes.sweep"]
     assert (row["failures"], row["error"], row["ran_at"] is None) == (0, None, False)
 

@@ -35,7 +35,7 @@ async def test_its_state(engine: Engine, worker: str, clock: MovableClock) -> No
         says[state] = await answer(engine, job.id)
 
     assert says == {
-        State.CREATED: ("state", "it is CREATED: nobody has accepted it yet"),
+        State.CREATED: ("state", "it is CREATED: it has not been accepted yet"),
         State.RUNNING: ("state", f"it is RUNNING: attempt 1 is with worker {worker} until 00:00:30 UTC"),
         State.SUCCEEDED: ("state", "it is SUCCESS, which is final (done)"),
         State.DEAD: ("state", "it is DEAD, which is final (E_BROUGHT)"),
@@ -47,7 +47,7 @@ async def test_a_cancel_that_was_asked_for(engine: Engine, worker: str) -> None:
     await engine.cancel(lease.id)
     found = await answer(engine, lease.id)
     assert found is not None
-    assert found[1].endswith("; cancel was asked for")
+    assert found[1].endswith("; a cancel was requested")
 
 
 async def test_what_its_last_attempt_came_to(engine: Engine, worker: str) -> None:
@@ -61,7 +61,7 @@ async def test_its_time(engine: Engine, worker: str, clock: MovableClock) -> Non
     job = await engine.create(NewJob(type="n", delay_seconds=90))
     assert await answer(engine, job.id) == ("time", "it waits 90 s more, until 2026-01-01 00:01:30 UTC")
     clock.advance(90)
-    assert await answer(engine, job.id) == ("due", "its time has come; the next claim or sweep makes it claimable")
+    assert await answer(engine, job.id) == ("due", "it is due; the next claim or maintenance run makes it claimable")
     await engine.maintenance.requeue_due()
     assert await answer(engine, job.id) is None
 

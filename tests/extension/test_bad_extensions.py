@@ -227,7 +227,7 @@ async def test_a_hook_that_returns_something_fails_and_is_named(
             caplog.clear()
             with pytest.raises(HookFailed, match="extension 'pages' failed"):
                 await engine.create(NewJob(type=job_type))
-            assert f"{name}: create failed and was undone: TypeError: it returned" in caplog.text
+            assert f"{name}: create failed and was rolled back: TypeError: it returned" in caplog.text
             assert "extension pages: " in caplog.text
         caplog.clear()
         await engine.create(NewJob(type="CLAIMED"))
@@ -249,7 +249,7 @@ async def test_maintenance_that_returns_something_fails_and_is_named(
     for _ in range(2):
         await upkeep.round()
     assert "extension pages: maintenance sweep failed (1 times)" in caplog.text
-    assert "TypeError: it returned int; maintenance returns nothing" in caplog.text
+    assert "TypeError: it returned int; a maintenance task must return None" in caplog.text
 
 
 class Page(msgspec.Struct):

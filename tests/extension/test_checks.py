@@ -101,7 +101,7 @@ async def test_a_field_that_fails_harms_nothing_but_itself(
             await health.ask(Probe("notes", name, function))
     assert health.fields == {"notes": {"bad": {"status": "failed"}, "good": [1]}}
     told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    warnings = [message for message in told if "held up all other work" not in message]  # SQLite runs in this process
+    warnings = [message for message in told if "blocked the event loop" not in message]  # SQLite runs in this process
     assert len(warnings) == 1, "once for each time that it begins"
     assert warnings[0].startswith("extension notes: the field bad of /health failed: ")
 
@@ -116,7 +116,7 @@ async def test_what_a_check_finds(engine: Engine, monkeypatch: pytest.MonkeyPatc
         return warn("it is late", "hurry")
 
     assert await found(warns) == ("warn", "it is late", "hurry")
-    told = "tell the author of extension notes"
+    told = "report it to the author of extension notes"
     assert await found(raises) == ("fail", "the check failed: ZeroDivisionError: a secret", told)
     assert (await found(takes_too_long))[0] == "fail"
     assert await found(no_json) == (

@@ -217,7 +217,7 @@ async def test_it_is_said_once_and_nothing_happens_where_clocks_differ_a_little(
     clock.advance(-HOUR)
     for _ in range(3):
         await engine.maintenance.reap()
-    assert caplog.text.count("the database's clock was set back: corrected the times of 1 jobs") == 1
+    assert caplog.text.count("the clock of the database was set back: corrected the times of 1 jobs") == 1
     assert (await engine.reads.get(lease.id)).state is State.RUNNING
 
 

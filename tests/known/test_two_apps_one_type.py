@@ -117,7 +117,7 @@ async def test_a_worker_whose_handler_takes_another_payload_than_that_of_the_liv
     for command in ("worker", "serve"):
         done = holdfast(command, "--app", "bank:app", folder=tmp_path, url=store_url)
         assert done.returncode != 0
-        for part in (SHOP, "'bank'", "'send'", "another payload", "App(name=...)"):
+        for part in (SHOP, "'bank'", "'send'", "different payload schemas", "App(name=...)"):
             assert part in done.stderr
     doctor = holdfast("doctor", "--json", folder=tmp_path, url=store_url)
     assert "'bank'" in doctor.stdout

@@ -20,7 +20,7 @@ async def claims(served: Served, key: str, **body: object) -> None:
 async def test_a_worker_that_was_registered_and_never_started_takes_nothing(served: Served) -> None:
     job = await served.engine.create(NewJob(type="render"))
     await served.register(name="encoder")
-    assert await answer(served, job.id) == "the 1 live worker has not asked for a job yet"
+    assert await answer(served, job.id) == "the 1 live worker has not claimed yet"
 
 
 async def test_a_worker_that_asks_for_other_types_does_not_count(served: Served) -> None:

@@ -62,24 +62,24 @@ def test_a_name_is_lower_case_and_short(name: str) -> None:
 
 @pytest.mark.parametrize("word", ["", "two\nlines", "bell\x07"])
 def test_a_word_must_be_printable(word: str) -> None:
-    with pytest.raises(Invalid, match="the word for running must be printable"):
+    with pytest.raises(Invalid, match="the name of running must be printable"):
         declare(words={"running": word})
 
 
 def test_two_states_may_not_share_a_word() -> None:
-    with pytest.raises(Invalid, match="running and dead are both called 'busy'"):
+    with pytest.raises(Invalid, match="running and dead have the same name 'busy'"):
         declare(words={"running": "busy", "dead": "busy"})
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "succeeded", "dead"])
 def test_four_states_are_needed_by_everybody(state: str) -> None:
-    with pytest.raises(Invalid, match=f"every lifecycle needs a word for {state}"):
+    with pytest.raises(Invalid, match=f"every lifecycle needs a name for {state}"):
         Machine("bakery", words={name: word for name, word in WORDS.items() if name != state}, moves=MOVES)
 
 
 def test_a_state_nobody_knows_is_named_with_its_nearest_neighbour() -> None:
     with pytest.raises(
-        UnknownName, match=r"unknown state 'quueued'; did you mean 'queued'\? \(in the move 'words of"
+        UnknownName, match=r"unknown state 'quueued'; did you mean 'queued'\? \(in the transition 'words of"
     ) as caught:
         declare(words={"quueued": "x"})
     assert caught.value.code == "unknown_state"
@@ -114,18 +114,18 @@ def test_a_line_that_is_no_move_is_quoted_with_the_form_it_should_have(line: str
 @pytest.mark.parametrize(
     ("move", "says"),
     [
-        ("claim: queued -> running by worker", "the move 'claim: queued -> running by worker' is listed twice"),
+        ("claim: queued -> running by worker", "the transition 'claim: queued -> running by worker' is listed twice"),
         (
             "fail: dead -> queued by worker",
-            "the move 'fail: dead -> queued by worker' leaves a final state; redrive makes a new job instead",
+            "the transition 'fail: dead -> queued by worker' leaves a final state; redrive creates a new job instead",
         ),
         (
             "complete: queued -> succeeded by worker",
-            "the move 'complete: queued -> succeeded by worker' is none that a job can make",
+            "the transition 'complete: queued -> succeeded by worker' does not exist",
         ),
         (
             "cancel: queued -> canceled by client",
-            "the move 'cancel: queued -> canceled by client' uses canceled, which has no word here",
+            "the transition 'cancel: queued -> canceled by client' uses canceled, which has no name in words",
         ),
     ],
 )
@@ -141,7 +141,7 @@ def test_an_actor_who_may_never_make_a_move_is_refused() -> None:
     """R000-25..27, C-8: a lifecycle cannot give the API what only a worker may do."""
     with pytest.raises(Invalid) as caught:
         declare(without="claim", moves=["claim: queued -> running by worker, api"])
-    assert "the move 'claim: queued -> running by api, worker' names an actor who may never make it" in str(
+    assert "the transition 'claim: queued -> running by api, worker' names an actor that is not allowed" in str(
         caught.value
     )
     assert "allowed: 'claim: queued -> running by worker'" in str(caught.value)
@@ -150,15 +150,15 @@ def test_an_actor_who_may_never_make_a_move_is_refused() -> None:
 @pytest.mark.parametrize(
     ("verb", "pair", "why"),
     [
-        ("claim", "queued -> running", "nothing could ever run"),
-        ("complete", "running -> succeeded", "nothing could ever succeed"),
-        ("release", "running -> queued by worker", "a worker that stops must be able to hand its jobs back"),
+        ("claim", "queued -> running", "no job could run"),
+        ("complete", "running -> succeeded", "no job could succeed"),
+        ("release", "running -> queued by worker", "a worker that stops must be able to release its jobs"),
     ],
 )
 def test_a_lifecycle_without_a_way_through_is_refused(verb: str, pair: str, why: str) -> None:
     with pytest.raises(Invalid) as caught:
         declare(without=verb)
-    assert f"the move '{verb}: {pair}' is missing: {why}" in caught.value.message
+    assert f"the transition '{verb}: {pair}' is missing: {why}" in caught.value.message
 
 
 def test_a_cancel_that_is_not_obeyed_must_be_able_to_end() -> None:
@@ -174,12 +174,14 @@ def test_the_worker_that_holds_a_job_must_be_the_one_who_hands_it_back() -> None
 
 @pytest.mark.parametrize("verb", ["fail", "reap"])
 def test_a_hopeless_job_must_be_able_to_end(verb: str) -> None:
-    with pytest.raises(Invalid, match=f"'{verb}' can never end in dead: a hopeless job would run for ever"):
+    with pytest.raises(Invalid, match=f"'{verb}' never leads to dead: a job that always fails would run forever"):
         declare(without=verb)
 
 
 def test_a_created_job_must_be_able_to_start() -> None:
-    with pytest.raises(Invalid, match="the move 'accept: created -> queued' is missing: created jobs could never run"):
+    with pytest.raises(
+        Invalid, match="the transition 'accept: created -> queued' is missing: created jobs could never run"
+    ):
         declare(words={"created": "ordered"})
 
 
@@ -187,13 +189,13 @@ def test_a_created_job_must_be_able_to_start() -> None:
 def test_a_word_for_retrying_means_that_attempts_are_retried(verb: str) -> None:
     moves = [move for move in RETRIES if not move.startswith(verb)]
     with pytest.raises(
-        Invalid, match=f"the move '{verb}: running -> retrying' is missing: no attempt could be retried"
+        Invalid, match=f"the transition '{verb}: running -> retrying' is missing: no attempt could be retried"
     ):
         declare(words=RETRYING, moves=moves)
 
 
 def test_a_retry_must_not_wait_for_ever() -> None:
-    with pytest.raises(Invalid, match="without a claim from retrying, a retry would wait for ever"):
+    with pytest.raises(Invalid, match="without a claim from retrying, a retry would wait forever"):
         declare(words=RETRYING, moves=RETRIES[:2])
 
 

@@ -105,7 +105,7 @@ async def test_a_changed_line_is_named(op: Operator) -> None:
     assert (await op.get("/audit/verify", seq=kept["seq"], digest=kept["digest"]))["valid"] is True
     await tamper(op.engine, "UPDATE holdfast_audit SET actor = 'nobody' WHERE seq = 2")
     verified = await op.get("/audit/verify")
-    assert (verified["valid"], verified["wrong"], verified["why"]) == (False, 2, "its text was changed")
+    assert (verified["valid"], verified["wrong"], verified["why"]) == (False, 2, "its content was changed")
     assert (verified["seq"], verified["digest"]) == (kept["seq"], kept["digest"])
     assert (await op.get("/audit/verify", seq=1, status=422))["code"] == "invalid_field"
 

@@ -66,7 +66,7 @@ async def test_a_lost_lease_is_told(
     await sweep(engine, clock, 40)
     await deliver(alarm)
     [said] = told(receiver)
-    assert said["message"] == f"T job {lease.id} was taken from its worker (lease_expired); it will be tried again"
+    assert said["message"] == f"T job {lease.id} was taken from its worker (lease_expired); it will be retried"
     assert (said["alert"], said["jobId"], said["jobType"]) == ("stale_job_recovered", lease.id, "T")
     assert (said["count"], said["attempt"], said["error"]) == (1, 1, "lease_expired")
 

@@ -1,4 +1,4 @@
-"""The verbs. `Engine` lists them; each lives in a file of its name, beside a `.sql` file of the same name."""
+"""The engine: every operation on jobs. `Engine` lists the verbs; each verb is in the file of its name."""
 
 from holdfast.engine.admin.workers import NewWorker
 from holdfast.engine.context import EngineLimits

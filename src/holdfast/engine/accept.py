@@ -1,4 +1,4 @@
-"""accept: a created job becomes eligible. A commit of its own where the lifecycle asks for it."""
+"""accept: a created job becomes claimable. Some lifecycles do this in a separate commit after create."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.store import Row, Tx, q
 
 
 async def accept(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> list[Row]:
-    """Accept those that still wait for it; accepting twice is harmless."""
+    """Accept the jobs that are still created; accepting a job twice changes nothing."""
     waiting = await movable(tx, ctx, ids, "accept", State.CREATED, State.QUEUED, actor)
     rows, refused = await _accept(tx, ctx, waiting, actor)
     if refused and len(waiting) == 1:
@@ -24,11 +24,11 @@ async def accept(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) ->
     return rows
 
 
-async def accept_willing(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> list[Row]:
-    """The same, leaving out those that hooks refuse or fail, and those whose hooks this process does not have."""
+async def accept_or_skip(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> list[Row]:
+    """Accept, but leave out jobs that a hook refuses or fails, and jobs whose extensions this process does not have."""
     found = await tx.all(q.jobs_by_id, ids=ids)
-    willing = [row["id"] for row in found if not ctx.hooks.missing_of(row)]
-    waiting = await movable(tx, ctx, willing, "accept", State.CREATED, State.QUEUED, actor)
+    possible = [row["id"] for row in found if not ctx.hooks.missing_of(row)]
+    waiting = await movable(tx, ctx, possible, "accept", State.CREATED, State.QUEUED, actor)
     return (await _accept(tx, ctx, waiting, actor))[0]
 
 
@@ -47,15 +47,14 @@ async def _accept(
     return rows, refused
 
 
-async def accept_born(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> None:
-    """Jobs with hooks on this verb, accepted by the transaction that creates them. What these refuse or fail is raised:
-    then nothing was created."""
+async def accept_in_create(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> None:
+    """Accept jobs with hooks in the transaction that creates them. Raises what a hook raises: nothing is created."""
     await ask_guards(tx, ctx, "accept", {}, await tx.all(q.jobs_by_id, ids=ids))
     await move(tx, ctx, ctx.mine(q.accept_jobs), actor=actor, ids=ids)
 
 
 async def accept_orphans(tx: Tx, ctx: EngineContext) -> list[Row]:
-    """Finish the acceptance of jobs whose creator died between its two commits, so that nothing is lost."""
+    """Accept jobs whose creator crashed between its two commits, so that no job is lost."""
     seconds = ctx.limits.accept_orphans_seconds
     if seconds <= 0:
         return []
@@ -64,25 +63,25 @@ async def accept_orphans(tx: Tx, ctx: EngineContext) -> list[Row]:
 
 
 async def _accept_found(tx: Tx, ctx: EngineContext, seconds: float, which: Which) -> list[Row]:
-    limit, not_ours = ctx.limits.sweep_batch, set[int]()
+    limit, skipped = ctx.limits.sweep_batch, set[int]()
     while True:
-        orphans = await tx.all(which(q.orphans), seconds=float(seconds), not_ours=sorted(not_ours), limit=limit)
-        ours = [row for row in orphans if await _is_ours(tx, ctx, row, Actor.SYSTEM)]
-        others = {row["policy"] for row in orphans} - {row["policy"] for row in ours}
-        if len(orphans) < limit or others <= not_ours:
-            return await accept_willing(tx, ctx, [row["id"] for row in ours], actor=Actor.SYSTEM) if ours else []
-        not_ours |= others  # jobs of these policies wait for others, and would hide all that come after them
+        orphans = await tx.all(which(q.orphans), seconds=float(seconds), not_ours=sorted(skipped), limit=limit)
+        allowed = [row for row in orphans if await _may_accept(tx, ctx, row, Actor.SYSTEM)]
+        others = {row["policy"] for row in orphans} - {row["policy"] for row in allowed}
+        if len(orphans) < limit or others <= skipped:
+            return await accept_or_skip(tx, ctx, [row["id"] for row in allowed], actor=Actor.SYSTEM) if allowed else []
+        skipped |= others  # jobs that another actor accepts would fill every batch
 
 
-async def accept_made(tx: Tx, ctx: EngineContext, ids: list[str]) -> list[Row]:
-    """What was handed in over the wire, in a commit of its own: before it, nobody runs the job."""
+async def accept_created(tx: Tx, ctx: EngineContext, ids: list[str]) -> list[Row]:
+    """Accept jobs created over HTTP, in a second commit: before it, no worker can claim them."""
     rows = await tx.all(q.jobs_by_id, ids=ids)
-    ours = [row["id"] for row in rows if await _is_ours(tx, ctx, row, Actor.API)]
-    return await accept(tx, ctx, ours, actor=Actor.API) if ours else []
+    allowed = [row["id"] for row in rows if await _may_accept(tx, ctx, row, Actor.API)]
+    return await accept(tx, ctx, allowed, actor=Actor.API) if allowed else []
 
 
-async def _is_ours(tx: Tx, ctx: EngineContext, row: Row, actor: Actor) -> bool:
-    """A lifecycle may leave acceptance to others; its jobs then wait for them."""
+async def _may_accept(tx: Tx, ctx: EngineContext, row: Row, actor: Actor) -> bool:
+    """A lifecycle may leave acceptance to other actors; its jobs then wait for them."""
     machine = (await ctx.registry.snapshot(tx, row["policy"])).machine
     return machine.allows("accept", State.CREATED, State.QUEUED, actor)
 
@@ -90,7 +89,7 @@ async def _is_ours(tx: Tx, ctx: EngineContext, row: Row, actor: Actor) -> bool:
 async def accept_each(
     accept: Callable[[list[str]], Awaitable[list[str]]], made: list[Created | Exception]
 ) -> list[Created | Exception]:
-    """Accept those that still wait for it. To repeat this is harmless, and creating is over."""
+    """Accept the jobs that are still created. Each error is the answer to its job: the job itself is stored."""
     waiting = [one for one in made if isinstance(one, Created) and one.waits]
     if not waiting:
         return made
@@ -104,20 +103,20 @@ async def accept_each(
         answers = await each(accepted, waiting)
     except Exception as error:
         answers = [error] * len(waiting)
-    told = {
+    results = {
         one.id: not_accepted(one.id, answer) if isinstance(answer, Exception) else answer
         for one, answer in zip(waiting, answers, strict=True)
     }
-    return [told.get(one.id, one) if isinstance(one, Created) else one for one in made]
+    return [results.get(one.id, one) if isinstance(one, Created) else one for one in made]
 
 
 def not_accepted(job_id: str, error: Exception) -> OutcomeUnknown:
-    """Not a failure of the create: that has happened."""
-    told = (
-        f"job {job_id} is stored but not yet accepted ({{}}); repeat the request with the same key, or maintenance "
-        "accepts the job later"
+    """The create itself succeeded."""
+    text = (
+        f"job {job_id} is stored but not yet accepted ({{}}); repeat the request with the same idempotency key, or "
+        "wait until maintenance accepts the job"
     )
     why = error.message if isinstance(error, HoldfastError) else type(error).__name__
-    unknown = OutcomeUnknown(told.format(why), full=told.format(error), job_id=job_id)
+    unknown = OutcomeUnknown(text.format(why), full=text.format(error), job_id=job_id)
     unknown.__cause__ = error
     return unknown

@@ -1,4 +1,4 @@
-"""cancel: a durable wish. At once where nobody runs the job; by its owner, or after a grace, where somebody does."""
+"""cancel: a waiting job ends at once; a running one when its worker stops it, or after the grace period."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from holdfast.store import Tx, q
 
 
 class Canceling(msgspec.Struct, frozen=True):
-    """`canceled`: it is over. Otherwise its worker has been asked, and the sweeper will see to it after the grace."""
+    """The result of a cancel. Unless `canceled`, the job is running: its worker is asked to stop it, and maintenance
+    cancels it after the grace period."""
 
     id: str
     state: State
@@ -38,10 +39,10 @@ async def cancel(
     reason: str = "canceled",
     tenant: str | None = None,
 ) -> Canceling:
-    """Canceling a canceled job again is harmless; a job that ended otherwise is a conflict."""
+    """Canceling a canceled job again changes nothing; raises `Conflict` if it ended otherwise."""
     actor = Actor.named(actor)
     check_name(reason, "reason")
-    for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
+    for _ in range(3):  # the state may change between the read and the transition; then read again
         job = await get(tx, job_id, tenant)
         if job.state is State.CANCELED:
             return Canceling(job.id, job.state)

@@ -1,4 +1,4 @@
-"""claim: up to n jobs become a worker's, each under a fresh token of its own."""
+"""claim: lease up to n jobs to a worker, each with a new fencing token."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ async def claim(
     types: list[str] | None,
     limit: int,
 ) -> list[Lease]:
-    """Take the most urgent jobs this worker may have: look at the heads of its lanes, then take from the best.
+    """Lease the most urgent jobs that this worker may run: read the heads of its lanes, then take from the best lane.
 
-    The look is only a look; each take is one guarded statement. Claim never touches a running job.
+    The read takes no locks; each take is one guarded statement. Claim never touches a running job.
     """
     leases: list[Lease] = []
     unreadable: list[UnreadableJob] = []
     try:
         for _ in range(PASSES_MAX):
-            before, buried = len(leases), len(unreadable)
+            leased, failed = len(leases), len(unreadable)
             query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
             lanes = await tx.all(query, worker=worker, queues=queues, types=types, limit=most)
             await _take(tx, ctx, lanes, leases, unreadable, limit, worker=worker, instance=instance)
-            if len(leases) == limit or (len(unreadable) == buried and (len(lanes) < 2 or len(leases) == before)):
-                break  # from one lane alone, all that it has was taken
+            if len(leases) == limit or (len(unreadable) == failed and (len(lanes) < 2 or len(leases) == leased)):
+                break  # a single lane was taken from without a floor, so it has no more
         if unreadable:
-            await _bury(tx, ctx, unreadable, worker=worker)
+            await _fail_unreadable(tx, ctx, unreadable, worker=worker)
     except Exception:
-        if not (leases and tx.alone):  # taken and committed: the worker must hear of them
+        if not (leases and tx.alone):  # leases that are committed must reach the worker
             raise
     return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
@@ -65,9 +65,9 @@ async def _take(
     limit: int,
     **holder: Any,
 ) -> None:
-    """Take from the best lane down to the priority of the next lane's head, then from others at least as urgent.
+    """Take from the best lane down to the priority of the next lane's head, then from lanes at least as urgent.
 
-    Whatever stands below may be beaten by what is behind another head, so it needs another look.
+    Below that priority another lane may have more urgent jobs behind its head, so the lanes are read again first.
     """
     before, floor = len(leases), PRIORITY_MIN
     for lane, after in zip(lanes, [*lanes[1:], None], strict=False):
@@ -95,8 +95,8 @@ async def _take(
                 unreadable.append(error)
 
 
-async def _bury(tx: Tx, ctx: EngineContext, unreadable: list[UnreadableJob], *, worker: str) -> None:
-    """No worker can be given these, now or later: they end here, and say why."""
+async def _fail_unreadable(tx: Tx, ctx: EngineContext, unreadable: list[UnreadableJob], *, worker: str) -> None:
+    """Fail jobs whose row cannot be decoded: no worker could ever run them."""
     failures = [
         Fail(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)
         for error in unreadable
@@ -105,14 +105,12 @@ async def _bury(tx: Tx, ctx: EngineContext, unreadable: list[UnreadableJob], *, 
 
 
 async def overdue(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None) -> bool:
-    """Would requeue or reap find something that a claim could then take? An error if the worker may not claim."""
+    """Whether there are due retries or expired leases to requeue. Raises if the worker may not claim."""
     row = await tx.one(ctx.mine(q.overdue), worker=worker, queues=queues)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     if not row["enabled"]:
-        raise WorkerDisabled(
-            f"worker {worker} was disabled by an operator; it may finish what it holds but claims nothing more"
-        )
+        raise WorkerDisabled(f"worker {worker} was disabled by an operator; it may finish its jobs but claims no more")
     return bool(row["ripe"] or row["lost"])
 
 

@@ -1,4 +1,4 @@
-"""A claim that may be sent again: its answer is kept with the leases it gave, and a repeat gets the same ones."""
+"""Idempotent claims: the answer is stored under the request id, and a repeated request gets the same leases."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def claim_once(
     limit: int,
     **holder: Any,
 ) -> list[Lease] | None:
-    """Leases, or those of an equal request before, as far as they are still held; None when there is nothing.
+    """New leases, or those of an earlier request with this id that are still held; None if there are none.
 
-    A request that finds nothing leaves nothing behind, and the look comes first: an idle worker writes nothing.
+    The read of open lanes comes first, so an idle worker writes nothing; a request without leases is not stored.
     """
     if not await tx.all(ctx.mine(q.open_lanes), worker=worker, queues=queues, types=types, limit=1):
         return await _answered_before(tx, worker, request)
@@ -45,7 +45,7 @@ async def claim_once(
 
 
 async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | None:
-    """Behind the look: if that found nothing because an equal request had taken it, its answer is there by now."""
+    """Read after the open lanes: if the same request has emptied them, its answer is committed by now."""
     row = await tx.one(q.repeat_claim, worker=worker, request=request)
     if row is None:
         return None
@@ -53,13 +53,13 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     held = {}
     for job in await tx.all(q.jobs_by_id, ids=list(tokens)):
         if job["lease_token"] == tokens[job["id"]]:
-            with suppress(UnreadableJob):  # since it was given; its lease runs out
+            with suppress(UnreadableJob):  # damaged since the claim; its lease expires
                 held[job["id"]] = Lease.from_row(job[name] for name in LEASE_COLUMNS)
     return [held[job_id] for job_id in tokens if job_id in held]
 
 
 async def give_back(tx: Tx, ctx: EngineContext, leases: list[HeldLease], *, worker: str, request: str | None) -> bool:
-    """Leases whose answer nobody heard; not those that a repeat of the request has been told of since."""
+    """Release leases whose response was lost, unless a repeat of the request has got them since."""
     if request is not None and await tx.one(q.drop_claim, worker=worker, request=request) is None:
         return False
     await release(tx, ctx, [Release(lease.id, lease.token) for lease in leases], worker=worker)
@@ -67,5 +67,5 @@ async def give_back(tx: Tx, ctx: EngineContext, leases: list[HeldLease], *, work
 
 
 async def prune_claims(tx: Tx, ctx: EngineContext, seconds: float) -> int:
-    """Answers so old that nobody asks for them again."""
+    """Delete stored answers that are too old for a repeat."""
     return len(await tx.all(q.prune_claims, seconds=float(seconds), limit=ctx.limits.sweep_batch))

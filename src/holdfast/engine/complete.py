@@ -1,4 +1,4 @@
-"""complete: an execution succeeded. Its result and its end are one commit; a repeat gets the same answer."""
+"""complete: an attempt succeeded. One commit stores the result and ends the job; a repeat gets the same answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store import Tx, q
 
 
 async def complete(tx: Tx, ctx: EngineContext, items: list[Complete], *, worker: str) -> list[Settled | Refusal]:
-    """Finish the jobs this worker still leases; a lost lease changes nothing."""
+    """Complete the jobs whose lease this worker holds; a report with a lost lease changes nothing."""
     check_worker(worker)
     texts = {item.id: _text(item) for item in items}
 
@@ -35,7 +35,7 @@ async def complete(tx: Tx, ctx: EngineContext, items: list[Complete], *, worker:
 
 
 async def _allowed(tx: Tx, ctx: EngineContext, items: list[Complete], worker: str) -> bool:
-    """False: none of them needs hooks that this process has."""
+    """Ask the guards. False: none of the jobs needs hooks of this process."""
     held = await tx.all(ctx.mine(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
     await ask_guards(tx, ctx, "complete", {item.id: item for item in items}, held)
     return bool(held)

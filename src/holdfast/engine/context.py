@@ -1,4 +1,4 @@
-"""What every verb needs besides its transaction: the lifecycles, the interned rows, hooks, chance, and the limits."""
+"""What every verb needs besides its transaction: clock, ids, lifecycles, policies, hooks, limits and observers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.store.queries import Query
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """Bounds on every batch and every text, each overridable by a setting."""
+    """Limits of batches, texts and times; a setting overrides each."""
 
     claim_max: int = 1000
     batch_max: int = 1000
@@ -40,7 +40,7 @@ Observer = Callable[[Query, list[Row], str], None]
 
 
 class Timing(Protocol):
-    """Told of attempts that ended, so far as it wants to know."""
+    """Measures ended attempts; `observes` says of which transitions."""
 
     def observes(self, query: Query) -> bool: ...
 
@@ -48,7 +48,7 @@ class Timing(Protocol):
 
 
 Wake = Callable[[Sequence[Hint]], None]
-Which = Callable[[Query], Query]  # `EngineContext.plain` or `EngineContext.mine`: which of the jobs a query is about
+Which = Callable[[Query], Query]  # `EngineContext.plain` or `EngineContext.mine`: the jobs that a query covers
 
 
 @dataclass
@@ -62,22 +62,22 @@ class EngineContext:
     observers: list[Observer] = field(default_factory=list)
     timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)
-    later: DeferredHints | None = None  # of the event loop whose connections the store and the wakers use
-    reaped: int = 0  # leases that were taken away through this engine
-    given_with_hooks: set[str] = field(default_factory=set)  # jobs that were claimed here and need hooks
+    later: DeferredHints | None = None  # on the event loop of the store's connections and the wakers
+    reaped: int = 0  # leases that this engine has reaped
+    given_with_hooks: set[str] = field(default_factory=set)  # jobs with hooks that were claimed through this engine
     hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb
 
     def mine(self, query: Query) -> Query:
-        """The same query for the jobs that need the hooks of this process."""
+        """The query for jobs that need the hooks of this process."""
         return query.with_hooks(self.hooks.extensions)
 
     @staticmethod
     def plain(query: Query) -> Query:
-        """The query as it is: for the jobs that need no hooks."""
+        """The query for jobs that need no hooks: unchanged."""
         return query
 
     def wake(self, rows: Iterable[Row]) -> None:
-        """Somebody waiting for these jobs should look now. Only a hint: nothing depends on it."""
+        """Hint waiting workers to claim these jobs now; they also find them without it, by polling."""
         if self.wakers:
             self.hint(hints_of(rows))
 

@@ -1,7 +1,7 @@
-"""create: a request becomes a durable job, once per idempotency key.
+"""create: store a request as a durable job, once per idempotency key.
 
-Two doors lead in: `create_all` stores all jobs or none, `store_each` each job by itself. Both resolve policies and
-lanes before the transaction; `create` and `create_each` work inside one.
+There are two entry points: `create_all` stores all jobs or none, `store_each` stores each job independently. Both
+resolve policies and lanes before the transaction. `create` and `create_each` run inside one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ALONE = {"alone": True, "retry_locked": False}
 async def create_all(
     store: _Stores, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
 ) -> list[Created]:
-    """All or none, in one statement unless a key is taken or hooks have a say."""
+    """Store all jobs or none: in one statement, unless an idempotency key is taken or a type has hooks."""
 
     async def write() -> list[Created]:
         if _fits_one_statement(ctx, jobs):
@@ -59,7 +59,7 @@ async def create_all(
 
 
 def _fits_one_statement(ctx: EngineContext, jobs: list[NewJob]) -> bool:
-    """Of several jobs with keys, one whose key is taken would leave the others stored."""
+    """Not for several jobs with keys: if one key is taken, the statement would store only the other jobs."""
     if len(jobs) > ctx.limits.batch_max or any(ctx.hooks.needs_of(job.type) for job in jobs):
         return False
     return len(jobs) == 1 or all(job.idempotency_key is None for job in jobs)
@@ -76,7 +76,7 @@ async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], 
 async def create_in_batches(
     tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
 ) -> list[Created]:
-    """All or none, in this transaction."""
+    """Store all jobs or none, in this transaction."""
     size, made = ctx.limits.batch_max, list[Created]()
     for start in range(0, len(jobs), size):
         try:
@@ -89,8 +89,7 @@ async def create_in_batches(
 
 
 async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> list[Created | Exception]:
-    """Each is stored or refused by itself, and none is ever stored twice. What was committed is answered as such,
-    whatever becomes of the rest."""
+    """Store or refuse each job independently, none twice. An error in a later batch does not hide committed jobs."""
     plain = [one for one in jobs if ctx.hooks.needs_of(one.job.type) is None]
     tried = iter(await each(partial(_create_new, store, ctx), plain) if plain else [])
     new: list[Created | Exception | None] = [
@@ -110,20 +109,20 @@ async def _create_new(
         batch = await _prepared(store, ctx, jobs, accept=None)
         return await store.write(lambda tx: create_new(tx, ctx, batch, actor=Actor.CLIENT), **_ALONE)
 
-    return await _answered(write, jobs)
+    return await _result_or_error(write, jobs)
 
 
 async def _create_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> Sequence[Created | Exception]:
     async def work(tx: Tx) -> list[Created | HoldfastError]:
         return await create_each(tx, ctx, jobs, actor=Actor.CLIENT, accept=None)
 
-    return await _answered(lambda: store.write(work, retry_locked=False), jobs)
+    return await _result_or_error(lambda: store.write(work, retry_locked=False), jobs)
 
 
-async def _answered(
+async def _result_or_error(
     write: Callable[[], Awaitable[list[_Answer]]], jobs: list[CheckedJob]
 ) -> Sequence[_Answer | Exception]:
-    """A mistake of our own is the answer to these jobs, and not to those that are stored already."""
+    """An unexpected error is the answer to these jobs only; other batches may be committed already."""
     try:
         with naming_key([one.job for one in jobs]):
             return await unless_stale(write)
@@ -136,10 +135,10 @@ async def _answered(
 async def create(
     tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None = True
 ) -> list[Created]:
-    """Store all jobs, or none. A job whose key is taken by an equal request is that request's job.
+    """Store all jobs or none. A repeated request (same key, same content) returns the job of the first request.
 
-    `accept=False` leaves jobs whose lifecycle knows `created` in that state until they are accepted; None leaves only
-    those whose lifecycle makes acceptance a commit of its own.
+    `accept=False` leaves jobs in `created`, where the lifecycle has that state; None does so only where the lifecycle
+    separates acceptance.
     """
     made = []
     for place, answer in enumerate(await create_each(tx, ctx, all_checked(jobs), actor=actor, accept=accept)):
@@ -153,7 +152,7 @@ async def create(
 async def create_each(
     tx: Tx, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None = True
 ) -> list[Created | HoldfastError]:
-    """The same, but a refusal, or a key that belongs to another request, is the answer for that job alone."""
+    """Store each job, or return why it was refused."""
     actor = Actor.named(actor)
     hooked = [ctx.hooks.needs_of(one.job.type) is not None for one in jobs]
     if not any(hooked):
@@ -181,24 +180,6 @@ async def _create_plain(
     ]
 
 
-async def create_new(tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor) -> list[Created | None]:
-    """In one statement: the jobs whose key is free; None for the others. No job of the batch needs hooks."""
-    inserted = await insert(tx, ctx, batch, actor=Actor.named(actor))
-    return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
-
-
-@contextmanager
-def naming_key(jobs: list[NewJob]) -> Iterator[None]:
-    """A lock that a create waits for in vain is that of a key in a transaction that has not ended."""
-    try:
-        yield
-    except Locked as error:
-        keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
-        if not keys:  # a lane or a policy that the other transaction is the first to use
-            raise
-        raise key_locked(keys) from error
-
-
 async def _existing(
     tx: Tx,
     ctx: EngineContext,
@@ -210,7 +191,7 @@ async def _existing(
     actor: Actor,
     accept: bool | None,
 ) -> Created | HoldfastError:
-    """The job that holds the key, or ours if that key is free to take over."""
+    """The job that holds the key, or the new job if the key has become free."""
     for _ in range(TAKEOVERS_MAX):
         holder = holders.get(owner_of(job))
         found = await repeat_of(tx, ctx, job, row[FINGERPRINT], holder, actor=actor, accept=accept)
@@ -218,7 +199,25 @@ async def _existing(
             return found
         if await insert_rows(tx, ctx, [row], batch, actor=actor):
             return batch.made(row)
-        if not (others := await key_holders(tx, [job])):  # so it was not the key
+        if not (others := await key_holders(tx, [job])):  # the key was not the reason
             raise await not_inserted(tx, ctx, batch)
         holders |= others
     return contended(job)
+
+
+async def create_new(tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor) -> list[Created | None]:
+    """Store the jobs whose key is free, in one statement; None for the others. No job of the batch has hooks."""
+    inserted = await insert(tx, ctx, batch, actor=Actor.named(actor))
+    return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
+
+
+@contextmanager
+def naming_key(jobs: list[NewJob]) -> Iterator[None]:
+    """Name the key in a lock timeout: another open transaction has created a job with the same key."""
+    try:
+        yield
+    except Locked as error:
+        keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
+        if not keys:  # the lock is on a lane or policy that the other transaction interns
+            raise
+        raise key_locked(keys) from error

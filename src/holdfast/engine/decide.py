@@ -1,4 +1,4 @@
-"""What becomes of an execution that did not succeed. Pure: row, policy and chance go in, a decision comes out."""
+"""Decide what follows a failed or lost attempt: retry, dead or canceled. Pure functions of row, policy and jitter."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from holdfast.store import Row
 
 
 class Decision(NamedTuple):
-    """`detour`: this lifecycle reaches dead only through retrying. Two moves, two events, one transaction.
-    `policy`: where there is to be another execution, what it finds of the parts of this one."""
+    """`detour`: the lifecycle reaches dead only through retrying: two transitions and events in one transaction.
+    `policy`: of a retry; it says which parts the next attempt keeps."""
 
     to: State
     reason: str | None
@@ -23,7 +23,7 @@ class Decision(NamedTuple):
 def after_failure(
     row: Row, snapshot: Snapshot, code: str, *, permanent: bool, retry_after: float | None, jitter: float
 ) -> Decision:
-    """Canceled if that was asked for; dead if it cannot help to try again; else retrying, after a backoff."""
+    """Canceled if a cancel was requested; dead if the error is permanent or attempts are used up; else retrying."""
     machine, policy = snapshot.machine, snapshot.policy
     if row["cancel_requested_at"] is not None and ends_canceled(machine):
         return Decision(State.CANCELED, code)
@@ -36,7 +36,7 @@ def after_failure(
 
 
 def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Decision:
-    """A crash used up its attempt. The first loss is retried at once, many losses are poison."""
+    """After a lost lease or a timeout. The first loss is retried at once; after `max_lost` losses the job is poison."""
     machine, policy = snapshot.machine, snapshot.policy
     if row["cancel_requested_at"] is not None and machine.move("reap", State.RUNNING, State.CANCELED):
         return Decision(State.CANCELED, "cancel_not_obeyed" if row["over_cancel"] else why)
@@ -51,12 +51,12 @@ def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Deci
 
 
 def is_loss(why: str) -> bool:
-    """Nobody heard of it again. A job that ran over a clock of its policy was slow, not deadly."""
+    """The worker was lost, rather than slower than a time limit of the policy."""
     return why in ("lease_expired", "worker_died")
 
 
 def ends_canceled(machine: Machine) -> bool:
-    """May its own worker end a job whose cancel was asked for?"""
+    """Whether the worker may end a job as canceled when a cancel was requested."""
     return machine.allows("cancel", State.RUNNING, State.CANCELED, Actor.WORKER)
 
 

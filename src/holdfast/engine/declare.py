@@ -1,7 +1,7 @@
-"""declare: what an app says about its job types is kept, so that every process creates them alike.
+"""declare: store what an app declares about its job types, so that every process creates their jobs alike.
 
-Two apps may declare the same type differently. The one whose workers live keeps its word, and both are told; an app
-that declares its own type anew, as in an upgrade, replaces what it said before.
+Two apps may declare the same type differently. The declaration of the app that has live workers stays in force, and
+both apps get a conflict. An app that changes its own declaration, as in an upgrade, replaces it.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ TRIES_MAX = 10
 APP = "app"  # where a worker's metadata names its app
 
 _FIELDS = ("lifecycle", "queue", "requires", "prefers")  # of a job type, beside its policy and payload
-_BOTH, _CHANGED = "{}: {} and {}", "{}: {} before, {} now"  # how a difference is told
+_BOTH, _CHANGED = "{}: {} and {}", "{}: {} before, {} now"  # templates for one difference
 
 log = logging.getLogger(__name__)
 
 
 class DeclarationConflict(NamedTuple):
-    """Two apps of which both are in use say different things about one job type."""
+    """Two apps, both with live workers, declare one job type differently."""
 
     job_type: str
     kept: str  # the app whose declaration is in force
     other: str
     differs: list[str]  # "queue: 'mail' and 'default'", in the order of the apps
-    severe: bool  # one app cannot do the jobs of the other
+    severe: bool  # one app cannot run the jobs of the other
 
     @property
     def text(self) -> str:
         return (
             f"apps {self.kept!r} and {self.other!r} declare job type {self.job_type!r} differently "
-            f"({'; '.join(self.differs)}); that of {self.kept!r} is in force. Rename one of the types, declare them "
-            "alike, or, if it is one app, give it one name: App(name=...)"
+            f"({'; '.join(self.differs)}); that of {self.kept!r} is in force. Rename one of the types, declare both "
+            "alike, or, if it is the same app, give it one name: App(name=...)"
         )
 
 
 async def declare(
     tx: Tx, registry: PolicyRegistry, types: Sequence[JobType], app: str | None
 ) -> list[DeclarationConflict]:
-    """Keep these, unless the database has them already or another app that is in use says otherwise."""
+    """Store the declarations, except where another app with live workers declares otherwise; return the conflicts."""
     rows = {row["name"]: row for row in await tx.all(q.job_types)}
     await _keep_lifecycles(tx, registry, types, {row["lifecycle"]: row["machine"] for row in rows.values()})
-    found = []
+    conflicts = []
     for declared in types:
-        contradiction = await _declare(tx, registry, declared.in_order, app, rows.get(declared.name))
+        conflict = await _declare(tx, registry, declared.in_order, app, rows.get(declared.name))
         await _declare_needs(tx, declared, app or "", known=declared.name in rows)
-        if contradiction is not None:
-            found.append(contradiction)
-    return found
+        if conflict is not None:
+            conflicts.append(conflict)
+    return conflicts
 
 
 async def _keep_lifecycles(
     tx: Tx, registry: PolicyRegistry, types: Sequence[JobType], kept: dict[str, str | None]
 ) -> None:
-    """Those that are not built in: a server without the app creates, shows and filters their jobs too."""
+    """Store lifecycles that are not built in, so that a server without the app can create and show their jobs."""
     machines = {declared.lifecycle: registry.machine_of(declared) for declared in types}
     for name, machine in sorted(machines.items()):
         body = msgspec.json.encode(to_data(machine), order="deterministic").decode()
@@ -80,29 +80,31 @@ async def _declare(
     kept = None if row is None else registry.read_type(row)
     if row is None or kept is None:
         await _put(tx, declared, app)
-    elif _but_needs(kept) == _but_needs(declared):
+    elif _without_needs(kept) == _without_needs(declared):
         if row["conflict"] is not None and await _is_over(tx, _conflict(row), app):
             await tx.one(q.note_conflict, name=declared.name, conflict=None)
     elif app is None or row["declared_by"] in (None, app):
-        log.info("job type %r is declared anew: %s", declared.name, "; ".join(_differences(kept, declared, _CHANGED)))
+        log.info(
+            "declaration of job type %r changed: %s", declared.name, "; ".join(_differences(kept, declared, _CHANGED))
+        )
         await _put(tx, declared, app)
     elif not await _is_in_use(tx, row["declared_by"]):
         log.warning(
-            "job type %r was declared by app %r, of which no worker lives, and is now declared by app %r: %s",
+            "declaration of job type %r by app %r, which has no live worker, replaced by that of app %r: %s",
             *(declared.name, row["declared_by"], app, "; ".join(_differences(kept, declared, _CHANGED))),
         )
         await _put(tx, declared, app)
     else:
-        return await _note(tx, row, kept, declared, app)
+        return await _record_conflict(tx, row, kept, declared, app)
     return None
 
 
-def _but_needs(declared: JobType) -> JobType:
+def _without_needs(declared: JobType) -> JobType:
     return msgspec.structs.replace(declared, needs=None)
 
 
 async def _declare_needs(tx: Tx, declared: JobType, app: str, *, known: bool) -> None:
-    """A type needs the extensions of all apps that declare it. What one app has said, no other takes back."""
+    """A type needs the extensions of all apps that declare it; an app changes only its own part."""
     if not known and declared.needs is None:
         return
     for _ in range(TRIES_MAX):
@@ -115,10 +117,12 @@ async def _declare_needs(tx: Tx, declared: JobType, app: str, *, known: bool) ->
         now = {name: needs for name, needs in sorted(now.items()) if needs}
         needs = sorted({extension for needs in now.values() for extension in needs})
         log.info("job type %r needs the hooks of: %s", declared.name, ", ".join(needs) or "no extension")
-        told = {"needs": _json(needs), "needs_by": _json(now)}
-        if await tx.one(q.put_needs, name=declared.name, before=before, **told) is not None:
+        stored = {"needs": _json(needs), "needs_by": _json(now)}
+        if await tx.one(q.put_needs, name=declared.name, before=before, **stored) is not None:
             return
-    raise Conflict(f"job type {declared.name!r} is declared by many at once; try again", code="job_type_contended")
+    raise Conflict(
+        f"too many processes declare job type {declared.name!r} at once; try again", code="job_type_contended"
+    )
 
 
 def _json(value: Any) -> str | None:
@@ -126,7 +130,7 @@ def _json(value: Any) -> str | None:
 
 
 async def adopt(tx: Tx, *, job_type: str, limit: int) -> int:
-    """Unfinished jobs that were created before their type had its hooks are moved with these from now on."""
+    """Apply the hooks of a type to unfinished jobs that were created before it had them. Returns their number."""
     row = await tx.one(q.needs_of_type, name=job_type)
     if row is None or row["needs"] is None:
         return 0
@@ -134,19 +138,19 @@ async def adopt(tx: Tx, *, job_type: str, limit: int) -> int:
 
 
 async def free(tx: Tx, *, job_types: list[str], limit: int) -> int:
-    """The same for types that need fewer hooks now."""
+    """Remove hooks that their type no longer needs from unfinished jobs. Returns the number of jobs."""
     return len(await tx.all(q.free_jobs, types=job_types, limit=limit))
 
 
 async def adopt_lane(tx: Tx, job_type: str, lane: int, needs: list[str]) -> None:
-    """The same for jobs that this process is about to claim: their creator looked at the type before it had hooks, and
-    committed after it had them."""
+    """`adopt` for a lane that this process is about to claim from: a transaction that creates jobs may have read the
+    type before it had hooks, and committed afterwards."""
     row = await tx.one(q.needs_of_type, name=job_type)
     declared = None if row is None else row["needs"]
     await tx.all(q.adopt_lane, lane=lane, needs=declared or _json(needs))
 
 
-async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> DeclarationConflict:
+async def _record_conflict(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> DeclarationConflict:
     severe = kept.lifecycle != declared.lifecycle or kept.schema != declared.schema
     found = DeclarationConflict(declared.name, row["declared_by"], app, _differences(kept, declared, _BOTH), severe)
     log.warning("%s", found.text)
@@ -157,12 +161,12 @@ async def _note(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) ->
 
 
 async def _is_over(tx: Tx, conflict: DeclarationConflict, app: str | None) -> bool:
-    """The other app has come round; or the one in force starts again, and the other is not in use."""
+    """The other app now declares the same; or the app in force restarts, and the other has no live worker."""
     return conflict.other == app or (conflict.kept == app and not await _is_in_use(tx, conflict.other))
 
 
 async def contradictions(tx: Tx) -> list[DeclarationConflict]:
-    """Those that were seen when an app started."""
+    """The conflicts that are recorded in the database."""
     return [_conflict(row) for row in await tx.all(q.job_types) if row["conflict"] is not None]
 
 
@@ -171,7 +175,7 @@ def _conflict(row: Row) -> DeclarationConflict:
 
 
 def refuse_severe(found: Iterable[DeclarationConflict]) -> None:
-    """A worker or server of this app would do the jobs of the other one wrongly."""
+    """Raise on a severe conflict: a worker or server of this app would run the other app's jobs wrongly."""
     severe = [each for each in found if each.severe]
     if severe:
         raise Invalid(severe[0].text, code="job_type_conflict", name=severe[0].job_type)
@@ -192,7 +196,7 @@ def _differences(kept: JobType, declared: JobType, template: str) -> list[str]:
     knobs = sorted(kept.policy.keys() | declared.policy.keys())
     values += [(knob, kept.policy.get(knob), declared.policy.get(knob)) for knob in knobs]
     found = [template.format(name, _text(was), _text(now)) for name, was, now in values if was != now]
-    return found + (["another payload"] if kept.schema != declared.schema else [])
+    return found + (["different payload schemas"] if kept.schema != declared.schema else [])
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Everything that can happen to a job, one method per verb. Each runs its function in a transaction of the store."""
+"""The engine: one method per verb of a job's life. Each method runs the verb's function in a transaction."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ _Answer = TypeVar("_Answer")
 
 
 class Engine(Component):
-    """The verbs of jobs, and beside them, by topic: `reads`, `polls`, `maintenance`, `job_types`, `workers`, `queues`,
-    `keys`, `sessions`, `extensions`, `webhooks`, `audit` and `bench`."""
+    """The verbs of jobs. Other operations are grouped by topic: `reads`, `polls`, `maintenance`, `job_types`,
+    `workers`, `queues`, `keys`, `sessions`, `extensions`, `webhooks`, `audit` and `bench`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Engine(Component):
             hooks=hooks or Hooks(),
         )
         super().__init__(store, ctx)
-        with suppress(RuntimeError):  # made outside of any event loop
+        with suppress(RuntimeError):  # no event loop is running
             ctx.later = DeferredHints()
         self.reads, self.polls, self.maintenance = Reads(store, ctx), Polls(store, ctx), Maintenance(store, ctx)
         self.job_types, self.webhooks, self.audit = JobTypes(store, ctx), Webhooks(store, ctx), Audit(store, ctx)
@@ -112,11 +112,11 @@ class Engine(Component):
         return self.ctx.limits
 
     def within(self, tx: Tx) -> Within:
-        """The verbs, in a transaction of our own that is open already."""
+        """The verbs inside a transaction of the engine's store that is already open."""
         return Within(tx, self.ctx)
 
     def flush_hints(self) -> None:
-        """Send the hints about jobs in callers' transactions that are still scheduled, and none after that."""
+        """Send the scheduled hints about jobs in callers' transactions; later ones are dropped."""
         if self.ctx.later is not None:
             self.ctx.later.flush()
 
@@ -124,7 +124,7 @@ class Engine(Component):
         self.flush_hints()
         await self.store.close()
 
-    # -- declaring and creating -------------------------------------------------------------------------------
+    # -- creating ---------------------------------------------------------------------------------------------
 
     async def create(self, job: NewJob, **options: Any) -> Created:
         return (await self.create_many([job], **options))[0]
@@ -132,9 +132,9 @@ class Engine(Component):
     async def create_many(
         self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool | None = True, connection: Any = None
     ) -> list[Created]:
-        """All or none. With `connection`, inside the transaction that is open on it.
+        """Create all jobs or none. With `connection`, in the transaction that the caller has open on it.
 
-        `accept=None`: jobs whose lifecycle makes acceptance a step of its own are accepted in a second commit.
+        `accept=None`: jobs whose lifecycle separates acceptance are accepted in a second commit.
         """
         if not jobs:
             return []
@@ -150,15 +150,15 @@ class Engine(Component):
         return [the_only([one]) for one in await accept_each(self.accept_created, [*made])]
 
     async def create_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
-        """Each by itself: an answer or an error for each, and none of them concerns another."""
+        """Create each job independently: the result or the error of each."""
         return await accept_each(self.accept_created, await self._store_each(jobs))
 
     async def _store_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         return await store_each(self.store, self.ctx, jobs)
 
     async def accept_created(self, job_ids: list[str]) -> list[str]:
-        """Accept those of them that the API is to accept; before that, no worker can claim them."""
-        rows = await self.store.write(lambda tx: _accept.accept_made(tx, self.ctx, job_ids))
+        """Accept the jobs that the API may accept, so that workers can claim them. Returns their ids."""
+        rows = await self.store.write(lambda tx: _accept.accept_created(tx, self.ctx, job_ids))
         return [row["id"] for row in rows]
 
     async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:
@@ -177,9 +177,9 @@ class Engine(Component):
         instance: str | None = None,
         at_once: bool = False,
     ) -> list[Lease]:
-        """Up to `limit` leases. When fewer are found, what is overdue is set free and looked at once more.
+        """Lease up to `limit` jobs. If there are fewer, requeue due retries and expired leases, and claim again.
 
-        `at_once` is for whoever will claim again soon: what was found need not wait for what is overdue.
+        `at_once`: return what the first query finds, for a worker that claims again soon.
         """
         _claim.check_claim(self.ctx, worker, instance, queues, types, limit)
 
@@ -195,10 +195,10 @@ class Engine(Component):
         if leases and at_once:
             return leases
         try:
-            if len(leases) < limit and await self._set_free(worker, queues):
+            if len(leases) < limit and await self._requeue_overdue(worker, queues):
                 leases += await take(limit - len(leases))
         except (StoreError, WorkerDisabled):
-            if not leases:  # what was claimed is committed: the worker must hear of it
+            if not leases:  # leases that are committed must reach the worker
                 raise
         return leases
 
@@ -212,8 +212,8 @@ class Engine(Component):
         types: list[str] | None = None,
         instance: str | None = None,
     ) -> list[Lease] | None:
-        """`claim` at once, for a worker that may have to ask again: the same request gets the same leases, as far as
-        they are still held. None: there was nothing to claim, and the request counts as not yet made."""
+        """An idempotent `claim`: a repeat with the same request id returns the same leases, if they are still held.
+        None: nothing to claim; the request id is not used up."""
         _claim.check_claim(self.ctx, worker, instance, queues, types, limit)
         check_name(request, "request_id")
 
@@ -222,16 +222,16 @@ class Engine(Component):
             return await self.store.write(lambda tx: _claims.claim_once(tx, self.ctx, request, worker=worker, **wanted))
 
         found = await take()
-        return await take() if found is None and await self._set_free(worker, queues) else found
+        return await take() if found is None and await self._requeue_overdue(worker, queues) else found
 
     async def give_back(self, worker: str, leases: list[HeldLease], *, request: str | None = None) -> bool:
-        """Nobody heard the answer to this claim. False: a repeat of it did, so the leases stay."""
+        """Release leases whose response did not reach the worker. False: a repeat of the request has got them."""
         return await self.store.write(
             lambda tx: _claims.give_back(tx, self.ctx, leases, worker=worker, request=request)
         )
 
-    async def _set_free(self, worker: str, queues: list[str] | None) -> bool:
-        """What is overdue. False when nothing was."""
+    async def _requeue_overdue(self, worker: str, queues: list[str] | None) -> bool:
+        """Requeue due retries and expired leases. False: there were none."""
         if not await self.store.read(lambda tx: _claim.overdue(tx, self.ctx, worker, queues)):
             return False
         await self.maintenance.requeue_due()
@@ -266,7 +266,7 @@ class Engine(Component):
         )
 
     async def fail(self, worker: str, job_id: str, token: str, code: str, message: str = "", **about: Any) -> Settled:
-        """`about`: the other fields of `Fail`."""
+        """`about` are the other fields of `Fail`."""
         failure = Fail(job_id, token, code=code, message=message, **about)
         return the_only(await self.fail_many(worker, [failure]))
 
@@ -300,18 +300,18 @@ class Engine(Component):
     async def cancel(
         self, job_id: str, *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
     ) -> _cancel.Canceling:
-        return await self._alone(
+        return await self._write_one(
             lambda tx: _cancel.cancel(tx, self.ctx, job_id, actor=actor, reason=reason, tenant=tenant)
         )
 
     async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
-        """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
+        """Make a waiting job claimable now. False: it is running; if its worker releases it, it does not wait."""
         return await self.store.write(lambda tx: _wake.wake(tx, self.ctx, job_id, tenant=tenant))
 
     async def requeue(
         self, job_id: str, *, actor: Actor = Actor.SYSTEM, reason: str = "requeued", tenant: str | None = None
     ) -> Job:
-        return await self._alone(
+        return await self._write_one(
             lambda tx: _requeue.requeue(tx, self.ctx, job_id, actor=actor, reason=reason, tenant=tenant)
         )
 
@@ -319,9 +319,11 @@ class Engine(Component):
         rows = await self.store.write(lambda tx: _fail.discard(tx, self.ctx, list(job_ids), actor=actor, reason=reason))
         return [row["id"] for row in rows]
 
-    async def withdraw(self, worker: str, asked: Withdrawal, *, queues: tuple[str, ...] | None = None) -> Withdrawn:
-        """Cancel or give up the waiting work of another job, for a job that this worker holds."""
-        return await self.store.write(lambda tx: _withdraw.withdraw(tx, self.ctx, asked, worker=worker, queues=queues))
+    async def withdraw(self, worker: str, request: Withdrawal, *, queues: tuple[str, ...] | None = None) -> Withdrawn:
+        """Cancel or fail a waiting job on behalf of a job that this worker holds."""
+        return await self.store.write(
+            lambda tx: _withdraw.withdraw(tx, self.ctx, request, worker=worker, queues=queues)
+        )
 
     async def redrive(
         self,
@@ -332,19 +334,19 @@ class Engine(Component):
         idempotency_key: str | None = None,
         tenant: str | None = None,
     ) -> Created:
-        """With a key, a repeat after a lost answer finds the job that the first call made."""
+        """Create a copy of a finished job. With an idempotency key, a repeated call returns the same copy."""
         return await self.store.write(
             lambda tx: _redrive.redrive(
                 *(tx, self.ctx, job_id), actor=actor, payload=payload, idempotency_key=idempotency_key, tenant=tenant
             )
         )
 
-    async def _alone(self, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
-        """A refusal is raised after the commit, which keeps what was recorded about a hook that failed."""
-        return the_only([await self.store.write(lambda tx: _answer(work(tx)))])
+    async def _write_one(self, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
+        """Raise a refusal after the commit, which keeps the record of a failed hook."""
+        return the_only([await self.store.write(lambda tx: _result_or_refusal(work(tx)))])
 
 
-async def _answer(work: Awaitable[_Answer]) -> _Answer | HoldfastError:
+async def _result_or_refusal(work: Awaitable[_Answer]) -> _Answer | HoldfastError:
     try:
         return await work
     except StoreError:

@@ -1,4 +1,4 @@
-"""fail: an execution reports an error. Its code has a class, the class has a policy, and the policy decides."""
+"""fail: an attempt reports an error; the policy of the job decides by its code: retry with backoff, or dead."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from holdfast.model.numbers import check_number
 from holdfast.model.reports import CONTEXT_BYTES_MAX, Fail, Rejection, Settled
 from holdfast.store import Row, Tx, q
 
-ADDED_BYTES_MAX = 200  # for what the engine adds to a context
+ADDED_BYTES_MAX = 200  # of what the engine adds to an error context
 
-Lost = tuple[Any, ...]  # a row for one of the statements that end an execution
+Lost = tuple[Any, ...]  # a row for one of the statements that end an attempt
 
 
 async def fail(tx: Tx, ctx: EngineContext, failures: list[Fail], *, worker: str) -> list[Settled | Refusal]:
-    """Retry, bury or cancel each, as the policy it was created under says; a lost lease changes nothing."""
+    """Apply the policy that each job was created with; a report with a lost lease changes nothing."""
     check_worker(worker)
     for failure in failures:
         _check(failure)
@@ -49,7 +49,7 @@ async def _repeated(tx: Tx, ctx: EngineContext, failure: Fail, error: ErrorOf, w
 async def _decide(
     tx: Tx, ctx: EngineContext, failures: list[Fail], worker: str, which: Which
 ) -> dict[str, tuple[Decision, int]]:
-    """What is to become of each, and the number of the attempt that has failed."""
+    """The decision for each job, and the number of the failed attempt."""
     by_id = {failure.id: failure for failure in failures}
     decided = {}
     rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
@@ -80,7 +80,7 @@ async def _carry_out(
     which: Which,
 ) -> dict[str, Settled]:
     retried: list[Lost] = []
-    buried: list[Lost] = []
+    dead: list[Lost] = []
     canceled: list[Lost] = []
     detoured: list[Lost] = []
     for failure in sorted(failures, key=lambda failure: failure.id):
@@ -93,7 +93,7 @@ async def _carry_out(
             case State.CANCELED:
                 canceled.append((*lease, error))
             case State.DEAD if not decision.detour:
-                buried.append((*lease, decision.reason, error))
+                dead.append((*lease, decision.reason, error))
             case _:
                 retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
                 if decision.detour:
@@ -102,49 +102,49 @@ async def _carry_out(
     if retried:
         moved += await move(tx, ctx, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
         await reset_parts(tx, ((job_id, decision) for job_id, (decision, _) in decided.items()), moved)
-    if buried:
-        moved += await move(tx, ctx, which(q.bury_jobs), actor=Actor.WORKER, failed=buried, worker=worker)
+    if dead:
+        moved += await move(tx, ctx, which(q.bury_jobs), actor=Actor.WORKER, failed=dead, worker=worker)
     if canceled:
         moved += await move(tx, ctx, which(q.cancel_running), actor=Actor.WORKER, stopped=canceled, worker=worker)
     if detoured:
         moved += await move(tx, ctx, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
     tx.after_commit(lambda: ctx.wake(row for row in moved if row["state"] == State.RETRYING))
-    return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # of two moves, the later one counts
+    return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # the later of two transitions
 
 
 async def discard(
     tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor, reason: str = "discarded", error: str | None = None
 ) -> list[Row]:
-    """Give up on retries that still wait. Without `error`, they keep that of their last attempt."""
+    """End waiting retries as dead. Without `error`, they keep the error of their last attempt."""
     check_name(reason, "reason")
     waiting = await movable(tx, ctx, ids, "fail", State.RETRYING, State.DEAD, actor)
 
-    async def bury(which: Which, found: list[Found]) -> dict[str, Row]:
+    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
         if which == ctx.mine:
             await ask_guards(tx, ctx, "fail", {}, [one.row for one in found])
-        buried = [(one.id, reason, error) for one in found]
-        rows = await move(tx, ctx, which(q.bury_waiting), actor=actor, buried=buried)
+        dead = [(one.id, reason, error) for one in found]
+        rows = await move(tx, ctx, which(q.bury_waiting), actor=actor, buried=dead)
         return {row["id"]: row for row in rows}
 
-    return await moved_rows(tx, ctx, "fail", waiting, bury)
+    return await moved_rows(tx, ctx, "fail", waiting, settle)
 
 
 def shown(ctx: EngineContext, message: str) -> str:
-    """An over-long message is cut, not refused: the error that broke a job must not break its report too."""
+    """Truncate a message that is too long: to refuse it would lose the report of the failure."""
     text = readable(message)
     return text if len(text) <= ctx.limits.error_max_chars else text[: ctx.limits.error_max_chars - 1] + "…"
 
 
-def failed_error(ctx: EngineContext, said: Fail | Rejection, worker: str) -> ErrorOf:
-    """The error that an attempt of this number has ended with: its context names the attempt and the worker, too.
+def failed_error(ctx: EngineContext, report: Fail | Rejection, worker: str) -> ErrorOf:
+    """Attempt number -> the error as it is stored, with the attempt and the worker in its context.
 
-    What cannot be stored is refused now, before anything is written.
+    Raises at once if the error cannot be stored, before anything is written.
     """
-    stored_error(ctx, said.code, said.message, said.context)
+    stored_error(ctx, report.code, report.message, report.context)
 
     def of(attempt: int) -> str:
-        context = {**(said.context or {}), "attempt": attempt, "workerId": worker}
-        return stored_error(ctx, said.code, said.message, context, added_bytes=ADDED_BYTES_MAX)
+        context = {**(report.context or {}), "attempt": attempt, "workerId": worker}
+        return stored_error(ctx, report.code, report.message, context, added_bytes=ADDED_BYTES_MAX)
 
     return of
 
@@ -161,9 +161,9 @@ def stored_error(
 def check_words(code: str, message: str, context: dict[str, Any] | None) -> None:
     check_name(code, "error_code")
     if not isinstance(message, str):
-        raise InvalidField(f"an error message is text, got {type(message).__name__}", field="message")
+        raise InvalidField(f"an error message must be text, got {type(message).__name__}", field="message")
     if context is not None and not isinstance(context, dict):
-        raise InvalidField(f"an error context is a JSON object, got {type(context).__name__}", field="context")
+        raise InvalidField(f"an error context must be a JSON object, got {type(context).__name__}", field="context")
 
 
 def _check(failure: Fail) -> None:

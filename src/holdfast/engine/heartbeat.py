@@ -1,4 +1,4 @@
-"""heartbeat: one statement renews every lease a worker holds, and tells it which it lost and which to stop."""
+"""heartbeat: renew all leases of a worker in one statement; tell it which leases are lost and which jobs to cancel."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.store import Tx, q
 async def heartbeat(
     tx: Tx, *, worker: str, leases: list[HeldLease], liveness: Liveness | None = None, slots: int | None = None
 ) -> Beat:
-    """Renew what is still held. A token that is not current renews nothing: a late beat cannot steal a lease back."""
+    """Renew the leases whose token is current. A late heartbeat cannot take a lost lease back."""
     check_worker(worker)
     if slots is not None:
         check_count(slots, "slots")
     _check_leases(leases)
-    shown = _liveness(liveness, leases)
+    current = _liveness(liveness, leases)
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
     renewed = {HeldLease(row["id"], row["lease_token"]): row for row in rows}
-    known = await tx.one(q.beat_worker, worker=worker, liveness=shown.value, slots=slots)
+    known = await tx.one(q.beat_worker, worker=worker, liveness=current.value, slots=slots)
     if known is None:
-        raise NotFound(f"worker {worker} is not registered", code="worker_not_found")
+        raise NotFound(f"worker {worker} is not registered; register it again", code="worker_not_found")
     return Beat(
         lost=[lease.id for lease in leases if lease not in renewed],
         cancel=[lease.id for lease, row in renewed.items() if row["cancel_requested_at"] is not None],
@@ -38,18 +38,18 @@ async def heartbeat(
 
 
 def _check_leases(leases: Any) -> None:
-    """One that is lost is answered with, one that cannot be a lease is a mistake."""
+    """Raise for values that are no leases; a lost lease is part of the answer."""
     for lease in leases if isinstance(leases, list) else [leases]:
         if not (isinstance(lease, HeldLease) and isinstance(lease.id, str) and isinstance(lease.token, str)):
             raise InvalidField(f"leases must be a list of HeldLease, got {quoted(lease)}", field="leases")
 
 
-def _liveness(said: Liveness | None, leases: list[HeldLease]) -> Liveness:
-    """What the worker says of itself, else what its leases say."""
-    if said is None:
+def _liveness(reported: Liveness | None, leases: list[HeldLease]) -> Liveness:
+    """As the worker reports it, otherwise busy if it holds leases."""
+    if reported is None:
         return Liveness.BUSY if leases else Liveness.IDLE
     try:
-        return Liveness(said)
+        return Liveness(reported)
     except ValueError:
         known = ", ".join(Liveness)
-        raise InvalidField(f"liveness must be one of {known}, got {quoted(said)}", field="liveness") from None
+        raise InvalidField(f"liveness must be one of {known}, got {quoted(reported)}", field="liveness") from None

@@ -1,4 +1,4 @@
-"""Idempotency keys: who holds one, and until when."""
+"""Idempotency keys: which job holds a key, and until when."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.lifecycle import Idempotency, Policy, State
 from holdfast.model import NewJob
 from holdfast.store import Row, Tx, q
 
-# Who sends a request again after its job failed wants it done. A rejected request would only be rejected again.
+# A client that repeats a request after its job failed wants a new job. A rejected one would only be rejected again.
 FAILED = frozenset({State.DEAD, State.CANCELED})
 _WINDOWS = frozenset({Idempotency.WINDOW, Idempotency.WINDOW_UNTIL_FAILED})
 _FREED_BY_FAILURE = frozenset({Idempotency.UNTIL_FAILED, Idempotency.WINDOW_UNTIL_FAILED})
 
 
 async def is_repeat(tx: Tx, ctx: EngineContext, job: NewJob) -> bool:
-    """Does another job hold its key, and is that key not free to take over?"""
+    """Whether an existing job holds the key of this one, and the key is not free."""
     holder = (await key_holders(tx, [job])).get(owner_of(job))
     return holder is not None and not await is_free(tx, ctx, holder)
 
@@ -26,7 +26,7 @@ async def is_repeat(tx: Tx, ctx: EngineContext, job: NewJob) -> bool:
 def key_locked(keys: Sequence[str | None]) -> Locked:
     which = f"idempotency key {keys[0]!r} is" if len(keys) == 1 else f"one of {len(keys)} idempotency keys is"
     return Locked(
-        f"{which} held by a transaction that has not ended yet; nothing was written: try again",
+        f"{which} held by a transaction that is still open; nothing was written: try again",
         code="idempotency_key_locked",
     )
 
@@ -36,14 +36,14 @@ def owner_of(job: NewJob) -> tuple[str, str | None]:
 
 
 async def key_holders(tx: Tx, jobs: list[NewJob]) -> dict[tuple[str, str | None], Row]:
-    """Who holds the keys of these requests."""
+    """The rows of the jobs that hold the keys of these requests."""
     keys = {owner_of(job) for job in jobs if job.idempotency_key is not None}
     rows = await tx.all(q.jobs_by_key, asked=sorted(keys)) if keys else []
     return {(row["whose"], row["key"]): row for row in rows}
 
 
 async def is_free(tx: Tx, ctx: EngineContext, holder: Row) -> bool:
-    """The holder's own policy says how long its key is its own."""
+    """Whether the key may be taken over, by the policy of the job that holds it."""
     policy = (await ctx.registry.snapshot(tx, holder["policy"])).policy
     if policy.idempotency in _FREED_BY_FAILURE and State(holder["state"]) in FAILED:
         return True
@@ -52,7 +52,7 @@ async def is_free(tx: Tx, ctx: EngineContext, holder: Row) -> bool:
 
 
 async def held_until(tx: Tx, ctx: EngineContext, holder: Row) -> datetime | None:
-    """When the key of a finished job will be free by itself; None: never."""
+    """When the key of a finished job becomes free; None: never."""
     policy = (await ctx.registry.snapshot(tx, holder["policy"])).policy
     return _end_of_window(policy, holder)
 

@@ -1,4 +1,4 @@
-"""New jobs as rows: checked, resolved and inserted in one statement."""
+"""Insert new jobs: check them, build their rows, and insert the whole batch in one statement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.store import Row, Tx, q
 
 
 class Created(msgspec.Struct, frozen=True):
-    """The answer to a create: the first time and every time after."""
+    """The result of a create. A repeated request returns the same job, with `existed`."""
 
     id: str
     state: State
@@ -31,7 +31,7 @@ class Created(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Nobody has accepted it yet."""
+        """It is not accepted yet."""
         return self.state is State.CREATED
 
     def accepted(self) -> Created:
@@ -39,7 +39,7 @@ class Created(msgspec.Struct, frozen=True):
 
 
 class CheckedJob(NamedTuple):
-    """A job that has been checked, with its payload and its trace as they will be stored."""
+    """A valid job, with its payload and trace as they are stored."""
 
     job: NewJob
     payload: str
@@ -47,18 +47,18 @@ class CheckedJob(NamedTuple):
 
 
 def checked(job: NewJob) -> CheckedJob:
-    """If it is a job at all."""
+    """Raise `Invalid` if a field is not valid."""
     job.check()
     trace = encode(job.trace, "trace", max_bytes=4096) if job.trace else None
     return CheckedJob(job, job.encoded_payload(), trace)
 
 
 def all_checked(jobs: list[NewJob]) -> list[CheckedJob]:
-    """An error says which of them it is about."""
+    """Check all; the error names the place of the first invalid job."""
     done: list[CheckedJob] = []
     try:
         for job in jobs:
-            done.append(checked(job))  # noqa: PERF401  an error must find how far it came
+            done.append(checked(job))  # noqa: PERF401  `len(done)` is the place of the invalid job
     except Invalid as error:
         error.fields["place"] = len(done)
         raise
@@ -66,7 +66,7 @@ def all_checked(jobs: list[NewJob]) -> list[CheckedJob]:
 
 
 class Batch(NamedTuple):
-    """Rows for `insert_jobs`: one per job, and one per distinct kind of job, which says whose ids it uses."""
+    """Rows for `insert_jobs`: one per job, and one per kind (type, lane and policy), with the ids it refers to."""
 
     fresh: list[tuple[Any, ...]]
     kinds: list[tuple[Any, ...]]
@@ -76,7 +76,7 @@ class Batch(NamedTuple):
         return Created(row[ID], State(self.kinds[row[_KIND] or 0][_STATE]))
 
     def hints(self) -> list[Hint]:
-        """Of many of a kind, a few."""
+        """At most `HINTS_MAX` of each kind."""
         left = [HINTS_MAX] * len(self.kinds)
         found: list[Hint] = []
         for row in self.fresh:
@@ -88,8 +88,8 @@ class Batch(NamedTuple):
         return found
 
 
-ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # places in a row of `fresh`
-_TYPE, _QUEUE, _STATE = 2, 3, 8  # in one of `kind`
+ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # columns of `fresh`
+_TYPE, _QUEUE, _STATE = 2, 3, 8  # columns of `kinds`
 
 
 def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved], *, accept: bool | None) -> Batch:
@@ -113,14 +113,14 @@ def _text(needs: list[str] | None) -> str | None:
 
 
 def _kind(resolved: Resolved, *, accept: bool | None, hooked: bool) -> tuple[Any, ...]:
-    """`hooked`: hooks have a say in its acceptance."""
+    """`hooked`: `accept` of this type has hooks."""
     machine, policy = resolved.machine, resolved.policy
     if machine.accept_separately and (accept is None or hooked):
         accept = False
     elif accept is None:
         accept = True
     state = State.QUEUED if accept else machine.initial
-    both = machine.accept_separately and accept  # two lines of history; elsewhere an accepted job is born queued
+    both = machine.accept_separately and accept  # two events, created and accepted; otherwise one
     return (
         *(resolved.queue, resolved.lane, machine.name, resolved.policy_id, machine.mask, state.value),
         *(2 if both else 1, float(policy.lease_seconds), policy.late_writes, policy.max_attempts),
@@ -129,7 +129,7 @@ def _kind(resolved: Resolved, *, accept: bool | None, hooked: bool) -> tuple[Any
 
 def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...]:
     return (
-        job.priority or None,  # a column of nothing is not sent at all
+        job.priority or None,  # a column in which all values are None is not sent
         job.max_attempts,
         job.run_at,
         float(job.delay_seconds) if job.delay_seconds else None,
@@ -149,10 +149,10 @@ def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...
 async def insert(
     tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor, which: Which = EngineContext.plain
 ) -> set[str]:
-    """In the order of keys, so that two batches with the same keys never wait for each other crosswise."""
+    """Insert in the order of keys, so that two batches with the same keys cannot deadlock. Returns the stored ids."""
     fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
     rows = await insert_rows(tx, ctx, fresh, batch, actor=actor, which=which)
-    if not rows and any(row[_KEY] is None for row in fresh):  # no key was in the way
+    if not rows and any(row[_KEY] is None for row in fresh):  # a taken key cannot be the reason
         raise await not_inserted(tx, ctx, batch)
     if rows:
         tx.after_commit(lambda: ctx.hint(batch.hints()), hint=True)
@@ -174,7 +174,7 @@ async def insert_rows(
 
 
 async def not_inserted(tx: Tx, ctx: EngineContext, batch: Batch) -> Exception:
-    """Why a statement inserted nothing though no key was in the way."""
+    """Why nothing was inserted, other than a taken key: a missing extension, or ids of a replaced database."""
     types = sorted({kind[_TYPE] for kind in batch.kinds})
     for row in await tx.all(q.needs_of_types, names=types):
         known = ctx.hooks.needs_of(row["name"]) or ()

@@ -1,4 +1,4 @@
-"""`engine.job_types`: what apps declare about their job types, and new jobs checked against it."""
+"""`engine.job_types`: store what apps declare about their job types, and check new jobs against it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from holdfast.model import JobType, NewJob
 from holdfast.store import PostgresStore, SqliteStore, Tx
 
 _Answer = TypeVar("_Answer")
-ADOPTING_SECONDS = 300.0  # a transaction that began before the declaration has ended by then
-UNKNOWN_FRESH_SECONDS = 1.0  # a type that was unknown so long ago may be known by now
+ADOPTING_SECONDS = 300.0  # transactions that began before the declaration have ended after this time
+UNKNOWN_FRESH_SECONDS = 1.0  # an unknown type is looked up again after this time
 
 
 class JobTypes(Component):
-    """Job types as every process declares them when it starts."""
+    """Job types; every process declares those of its app when it starts."""
 
     def __init__(self, store: PostgresStore | SqliteStore, ctx: EngineContext) -> None:
         super().__init__(store, ctx)
-        self.contradictions: list[_declare.DeclarationConflict] = []  # with other apps, as this process has declared
+        self.contradictions: list[_declare.DeclarationConflict] = []  # of this process with other apps
         self._declared: dict[str, tuple[JobType, str | None]] = {}
         self._adopting_until = 0.0
 
     async def declare(
         self, *types: JobType, app: str | None = None, connection: Any = None
     ) -> list[_declare.DeclarationConflict]:
-        """Keep what an app says about its job types; from now on every process creates them so.
+        """Store what an app declares about its job types; every process creates their jobs accordingly.
 
-        Every process says it when it starts, so what is kept already is not written again. The answer is what another
-        app that is in use declares otherwise: its word stays.
+        Unchanged declarations are not written again. Returns the conflicts with other apps that have live workers;
+        their declarations stay in force.
         """
         types = tuple(self._with_needs(declared) for declared in types)
         for declared in types:
@@ -63,13 +63,12 @@ class JobTypes(Component):
 
     @property
     def adopts(self) -> bool:
-        """Jobs may still be committed whose creators did not know of the hooks that this process has declared."""
+        """Whether open transactions may still commit jobs without the hooks that this process has declared."""
         in_time = self.ctx.clock.monotonic() < self._adopting_until
         return in_time and any(self.ctx.hooks.needs_of(name) for name in self._declared)
 
     async def adopt(self) -> None:
-        """Jobs that were created before their type had hooks are moved with these hooks from now on; those whose type
-        has them no more, without."""
+        """Apply the current hooks of each type to its unfinished jobs, which may have been created with others."""
         types, limit = sorted(self._declared), self.ctx.limits.sweep_batch
         steps = [partial(_declare.free, job_types=types, limit=limit)] if types else []
         hooked = [name for name in types if self.ctx.hooks.needs_of(name)]
@@ -83,12 +82,10 @@ class JobTypes(Component):
             await _declare.declare(tx, self.ctx.registry, [declared], app)
 
     async def check(self, jobs: Sequence[NewJob], *, refuse_unknown: bool, within: Tx | None = None) -> None:
-        """Raise if a job contradicts what was declared about its type, or if that is unknown and must not be.
+        """Raise if a job does not match the declaration of its type, or, with `refuse_unknown`, if there is none.
 
-        A repeat is not asked again: what was once accepted under its key is its answer, whatever was declared since.
-
-        `within`: the transaction that the caller holds open. To wait for a second connection while all are held so is
-        to wait for ever.
+        A repeated request is not checked: it gets the job of the first request, whatever was declared since.
+        `within`: the open transaction of the caller. A second connection could deadlock on an exhausted pool.
         """
         registry = self.ctx.registry
         if registry.types_age >= TYPES_FRESH_SECONDS:
@@ -107,7 +104,7 @@ class JobTypes(Component):
     async def _check_known(self, job_type: str, within: Tx | None) -> None:
         registry = self.ctx.registry
         if not registry.knows(job_type) and registry.types_age >= UNKNOWN_FRESH_SECONDS:
-            registry.forget_types()  # it may have been declared a moment ago
+            registry.forget_types()  # another process may have just declared it
             await self._within(registry.types, within)
         registry.check_known(job_type)
 

@@ -1,8 +1,8 @@
-"""A create whose idempotency key is held: the repeat of an earlier request, or a key that is free to take over."""
+"""A create whose idempotency key is taken: a repeated request, a different request, or a key that has become free."""
 
 from __future__ import annotations
 
-from holdfast.engine.accept import accept_willing
+from holdfast.engine.accept import accept_or_skip
 from holdfast.engine.context import EngineContext
 from holdfast.engine.idempotency import is_free
 from holdfast.engine.insert import Created
@@ -24,7 +24,7 @@ async def repeat_of(
     actor: Actor,
     accept: bool | None,
 ) -> Created | HoldfastError | None:
-    """The answer to a request whose key is held. None: nobody holds it, or the key was free and is taken away."""
+    """The answer to a request whose key is taken. None: no job holds the key, or not any more."""
     if holder is None:
         return None
     if await is_free(tx, ctx, holder):
@@ -34,21 +34,21 @@ async def repeat_of(
     if holder["fingerprint"] != fingerprint:
         return KeyReused(
             f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
-            "request; send the same request again, or choose a new key",
+            "request; repeat that request unchanged, or use a new key",
             job_id=str(holder["id"]),
         )
     return await _repeated(tx, ctx, holder, actor=actor, accept=accept)
 
 
 async def _repeated(tx: Tx, ctx: EngineContext, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
-    """The first job again. If its creator died before accepting it, the repeat finishes that."""
+    """The job of the first request; accept it if its creator crashed before that."""
     job_id, state = str(holder["id"]), State(holder["state"])
-    if state is State.CREATED and accept and await accept_willing(tx, ctx, [job_id], actor=actor):
+    if state is State.CREATED and accept and await accept_or_skip(tx, ctx, [job_id], actor=actor):
         state = State.QUEUED
     return Created(job_id, state, existed=True)
 
 
 def contended(job: NewJob) -> Conflict:
     return Conflict(
-        f"idempotency key {job.idempotency_key!r} changes hands too quickly; try again", code="key_contended"
+        f"idempotency key {job.idempotency_key!r} is used by too many requests at once; try again", code="key_contended"
     )

@@ -1,4 +1,4 @@
-"""What a worker says it holds, and why its write was refused when it does not (any more)."""
+"""Leases that workers present: who holds a job, and why a report with a lost lease is rejected."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def check_worker(worker: str) -> None:
 
 
 def token_rows(leases: list[HeldLease]) -> list[tuple[str, str]]:
-    """In the order of ids, so that two batches never wait for each other crosswise."""
+    """In the order of ids, so that two batches cannot deadlock."""
     return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
 
 
 async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awaitable[list[_Answer]]]) -> list[_Answer]:
-    """Settle a batch so that no job is named twice at once: two words about one job count in the order they came.
+    """Apply a batch of reports in rounds, each with at most one report per job, in the order of the batch.
 
-    A worker that lost a job and claimed it again may report both runs together, and only one of them holds it.
+    A worker that lost a job and claimed it again may report both attempts together; only one holds the lease.
     """
     if len({item.id for item in items}) == len(items):
         return await settle(list(items))
@@ -55,7 +55,7 @@ async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awai
 
 
 async def holder_of(tx: Tx, ctx: EngineContext, lease: HeldLease) -> str:
-    """The worker that holds the job under this lease; `LeaseLost` if none does. A look, without a lock."""
+    """The worker that holds the job under this lease, read without a lock; raises `LeaseLost` if none does."""
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
     if job is not None and job["state"] == State.RUNNING and job["lease_token"] == lease.token:
         worker: str = job["lease_worker"]
@@ -64,7 +64,7 @@ async def holder_of(tx: Tx, ctx: EngineContext, lease: HeldLease) -> str:
 
 
 async def hold(tx: Tx, ctx: EngineContext, lease: HeldLease) -> None:
-    """Lock the job until the transaction ends; `LeaseLost` if this lease does not hold it."""
+    """Lock the job until the transaction ends; raises `LeaseLost` if the lease is not current."""
     if not lease.plausible or await tx.one(q.hold_job, id=lease.id, token=lease.token) is None:
         raise await _not_held(tx, ctx, lease)
 
@@ -72,74 +72,69 @@ async def hold(tx: Tx, ctx: EngineContext, lease: HeldLease) -> None:
 async def _not_held(tx: Tx, ctx: EngineContext, lease: HeldLease) -> HoldfastError:
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
     refusal = await settle_or_refuse(tx, ctx, lease, (job["lease_worker"] if job else None) or "", {})
-    assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of this
+    assert isinstance(refusal, HoldfastError)  # noqa: S101  without `repeats` there is no other answer
     return refusal
 
 
-ErrorOf = Callable[[int], str]  # the error that an attempt of this number is stored with
-Same = dict[str, str | ErrorOf | None]  # what a repeat must say again, by column
-Refusal = HoldfastError  # a lost lease, a guard that refuses, a hook that failed, an extension that is missing here
+ErrorOf = Callable[[int], str]  # attempt number -> the error as it is stored
+Same = dict[str, str | ErrorOf | None]  # column -> the value that a repeat must have
+Refusal = HoldfastError  # lease lost, refused by a guard, hook failed, or extension missing in this process
 
 
 async def settle_or_refuse(
     tx: Tx, ctx: EngineContext, lease: HeldLease, worker: str, repeats: dict[str, Same]
 ) -> Settled | Refusal:
-    """A write that matched no row: the repeat of one that did (same token, same words), or a lease that is lost.
+    """Answer a report that matched no row: a repeat (same token, same content) gets the first answer, others a refusal.
 
-    `repeats` says how the execution has ended if this is a repeat, and what must then be the same text as before.
+    `repeats`: the outcomes that the attempt has if this is a repeat, each with the values that must be the same.
     """
     if not lease.plausible:
-        return _lost(lease, "it is unknown here", reassigned=False)
+        return _lost(lease, "it is not a valid lease", reassigned=False)
     row = await tx.one(q.attempt_by_token, id=lease.id, token=lease.token)
     job_row = await tx.one(q.job, id=lease.id)
     if job_row is None:
-        return _lost(lease, "the job is unknown", reassigned=False)
+        return _lost(lease, "the job does not exist", reassigned=False)
     job = Job.from_row(job_row)
     if row is not None:
         attempt = Attempt.from_row(row)
         result = job_row["result"] if job.epoch == attempt.epoch else None
-        said = {"result": result, "error": row["error"], "reason": row["reason"]}
+        stored = {"result": result, "error": row["error"], "reason": row["reason"]}
         same = repeats.get(attempt.outcome)
-        if attempt.worker_id == worker and same is not None and _says(said, same, attempt.attempt):
-            return Settled(job.id, _went_to(attempt, job))
-        return _lost(
-            lease, f"that execution ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}", reassigned=_again(job)
-        )
+        if attempt.worker_id == worker and same is not None and _is_same(stored, same, attempt.attempt):
+            return Settled(job.id, _first_answer(attempt, job))
+        why = f"its attempt ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}"
+        return _lost(lease, why, reassigned=job.state is State.RUNNING)
     if job.state is State.RUNNING and job.lease_token == lease.token:
         if job.lease_worker != worker:
-            return _lost(lease, "it belongs to another worker", reassigned=False)
+            return _lost(lease, "another worker holds it", reassigned=False)
         if missing := ctx.hooks.missing(job.needs):
             return extension_missing(job.id, job.type, missing)
-        return _lost(lease, "it ran out, and this lifecycle refuses late writes", reassigned=False)
-    return _lost(lease, f"the job is {job.state}", reassigned=_again(job))
+        return _lost(lease, "it expired, and the policy of the job rejects late writes", reassigned=False)
+    return _lost(lease, f"the job is {job.state}", reassigned=job.state is State.RUNNING)
 
 
-def _says(said: dict[str, str | None], same: Same, attempt: int) -> bool:
-    return all(said[name] == (wanted(attempt) if callable(wanted) else wanted) for name, wanted in same.items())
+def _is_same(stored: dict[str, str | None], same: Same, attempt: int) -> bool:
+    return all(stored[name] == (wanted(attempt) if callable(wanted) else wanted) for name, wanted in same.items())
 
 
-def _went_to(attempt: Attempt, job: Job) -> State:
-    """The first answer again, whatever became of the job since. Some lifecycles reach dead through retrying."""
+def _first_answer(attempt: Attempt, job: Job) -> State:
+    """The state that the first report led to. Some lifecycles reach dead through retrying."""
     to = State(attempt.to_state)
-    buried = to is State.RETRYING and job.state is State.DEAD and job.epoch == attempt.epoch
-    return job.state if buried else to
-
-
-def _again(job: Job) -> bool:
-    return job.state is State.RUNNING
+    via_retrying = to is State.RETRYING and job.state is State.DEAD and job.epoch == attempt.epoch
+    return job.state if via_retrying else to
 
 
 def _lost(lease: HeldLease, why: str, *, reassigned: bool) -> LeaseLost:
-    whose = " and the job is with another worker" if reassigned else ""
+    elsewhere = " and the job is with another worker" if reassigned else ""
     return LeaseLost(
-        f"job {lease.id}: lease {str(lease.token)[:8]} is not current: {why}{whose}. Stop, and discard the result.",
+        f"job {lease.id}: lease {str(lease.token)[:8]} is not current: {why}{elsewhere}. Stop, and discard the result.",
         job_id=lease.id,
         reassigned=reassigned,
     )
 
 
 def the_only(answers: Sequence[_Answer | Exception]) -> _Answer:
-    """The one answer of a batch of one; a refusal is raised."""
+    """The answer of a batch of one; raises a refusal."""
     [answer] = answers
     if isinstance(answer, Exception):
         raise answer

@@ -1,4 +1,4 @@
-"""A move and what hangs on it: hooks of extensions in the same transaction, observers after the commit."""
+"""Run one transition: the guarded statement, the effects of extensions, and, after the commit, the observers."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ async def move(
     brief: bool = False,
     **params: Any,
 ) -> list[Row]:
-    """Run a guarded move. The rows that come back are the ones that moved; the rest were refused.
+    """Run a guarded statement and return the rows that it changed; it leaves jobs that do not match as they are.
 
-    `brief`: the caller needs little of them, so little is fetched; for observers somewhat more.
+    `brief`: fetch only the columns that the caller needs, and those of the observers.
     """
     wanted, timing = query, ctx.timing if ctx.timing is not None and ctx.timing.observes(query) else None
     if brief and timing is None:
         wanted = query.observed if ctx.observers else query.minimal
     rows = await tx.all(wanted, limit=limit, actor=actor.value, **params)
-    verb = "create" if query.create else query.move  # a wish or a report moves nothing
+    verb = "create" if query.create else query.move  # None: a cancel request or a report is no transition
     if rows and query.mine and verb is not None and any(ctx.hooks.effects(verb, row["type"]) for row in rows):
-        if query.create:  # its limit on the wait for keys has done its work
+        if query.create:  # the lock timeout of create is only for idempotency keys
             await tx.wait_for_locks()
         await run_effects(tx, ctx, verb, rows)
     if rows and ctx.observers:
-        tx.after_commit(lambda: _tell(ctx, wanted, rows, actor))
+        tx.after_commit(lambda: _notify(ctx, wanted, rows, actor))
     if rows and timing is not None:
         tx.after_commit(lambda: timing.record(wanted, rows))
     return rows
 
 
-def _tell(ctx: EngineContext, query: Query, rows: list[Row], actor: Actor) -> None:
+def _notify(ctx: EngineContext, query: Query, rows: list[Row], actor: Actor) -> None:
     for observer in ctx.observers:
         observer(query, rows, actor.value)

@@ -1,4 +1,4 @@
-"""What the settings say about policies, laid between the lifecycle and the job type."""
+"""Policy fields from the settings: they override the lifecycle, and a job type overrides them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from holdfast.lifecycle.machine import setting_word
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """A setting that was given goes over the lifecycle; a default fills in what the lifecycle leaves at its standard.
-
-    `alone` holds what is set for one lifecycle, by its name as it is written in a variable.
+    """`values` are the global settings. Those in `given` were set explicitly and override the lifecycle; the others
+    apply where the lifecycle has the default. `alone`: settings of one lifecycle, by its name in settings.
     """
 
     values: Mapping[str, float | None] = field(default_factory=dict)
@@ -22,7 +21,7 @@ class PolicySettings:
     alone: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     def of(self, machine: Machine) -> dict[str, float | None]:
-        """The knobs that the settings decide for jobs of this lifecycle."""
+        """The policy fields that the settings change for this lifecycle."""
         own, standard = machine.policy, Policy()
         alone = self.alone.get(setting_word(machine.name), {})
         knobs = {
@@ -31,16 +30,16 @@ class PolicySettings:
             if name in self.given or getattr(own, name) == getattr(standard, name)
         } | dict(alone)
         lease, beat = (knobs.get(name, getattr(own, name)) for name in ("lease_seconds", "heartbeat_seconds"))
-        if beat >= lease and "heartbeat_seconds" not in alone:  # one of the two was meant for other lifecycles
+        if beat >= lease and "heartbeat_seconds" not in alone:  # set for lifecycles with other leases
             knobs["heartbeat_seconds"] = lease / 3
         return knobs
 
     def are_of(self, machines: Iterable[Machine]) -> bool:
-        """Whether each lifecycle that something is set for is one of these."""
+        """Whether all lifecycles with settings are among these."""
         return self.alone.keys() <= {setting_word(machine.name) for machine in machines}
 
     def check(self, machines: Iterable[Machine]) -> None:
-        """Refuse settings of a lifecycle that does not exist, and those that make no policy together."""
+        """Raise for settings of an unknown lifecycle, and for values that are invalid together."""
         known = {setting_word(machine.name): machine for machine in machines}
         for word, knobs in self.alone.items():
             if word not in known:

@@ -1,4 +1,4 @@
-"""Asks the lifecycle before the database has to refuse, so that the error can say more."""
+"""Checks before a transition: a clear error where the database would only match no row."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def require_move(machine: Machine, verb: str, job_id: str, source: State, target
     move = machine.move(verb, source, target)
     if move is None:
         raise IllegalMove(
-            f"job {job_id}: lifecycle {machine.name!r} has no {verb} from {machine.words[source]!r}; "
-            f"from there it has: {', '.join(dict.fromkeys(m.verb for m in machine.moves if m.source == source))}",
+            f"job {job_id}: lifecycle {machine.name!r} does not allow {verb} from {machine.words[source]!r}; "
+            f"it allows: {', '.join(dict.fromkeys(m.verb for m in machine.moves if m.source == source))}",
             job_id=job_id,
             verb=verb,
         )
@@ -41,8 +41,8 @@ def extension_missing(job_id: str, job_type: str, missing: list[str]) -> Extensi
 def type_needs(job_type: str, missing: list[str]) -> ExtensionMissing:
     names = ", ".join(missing)
     return ExtensionMissing(
-        f"job type {job_type!r} needs hooks of extension {names} that this process does not run; create its jobs with "
-        "the app that includes it: --app MODULE:APP, also for a server",
+        f"job type {job_type!r} needs the hooks of extension {names}, which this process does not have; create its "
+        "jobs with the app that includes it (for a server too): --app MODULE:APP",
         name=job_type,
         extension=names,
     )
@@ -51,7 +51,7 @@ def type_needs(job_type: str, missing: list[str]) -> ExtensionMissing:
 async def movable(
     tx: Tx, ctx: EngineContext, ids: list[str], verb: str, source: State, target: State, actor: Actor
 ) -> list[Row]:
-    """Those of the jobs that stand at `source`, in order; an error if one of them may not go on to `target`."""
+    """The jobs in state `source`, in order; raises if the transition to `target` is not allowed for one of them."""
     found = await tx.all(q.jobs_by_id, ids=[job_id for job_id in ids if is_uuid(job_id)])
     rows = [row for row in found if row["state"] == source]
     snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))

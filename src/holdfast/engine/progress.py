@@ -1,4 +1,4 @@
-"""progress: what a running job says about itself. It is kept, told to whoever watches, and extends the lease."""
+"""progress: store the progress, parts and checkpoint of a running job, publish them, and renew its lease."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS_MAX = 1000
 async def progress(
     tx: Tx, ctx: EngineContext, reports: list[Progress], *, worker: str
 ) -> list[Advanced | HoldfastError]:
-    """Store each report whose token is current; the others are answered with why not."""
+    """Store each report whose token is current, and return why the others were rejected."""
     check_worker(worker)
     for report in reports:
         _check(report)
@@ -61,16 +61,16 @@ async def progress(
 
 
 async def _keep_parts(tx: Tx, ctx: EngineContext, reports: list[Progress], rows: list[tuple[Any, ...]]) -> None:
-    if again := [(report.id, part.name) for report in reports for part in report.parts if part.reopen]:
-        await tx.all(q.reopen_parts, part=again)
+    if reopened := [(report.id, part.name) for report in reports for part in report.parts if part.reopen]:
+        await tx.all(q.reopen_parts, part=reopened)
     await tx.all(q.put_parts, part=rows)
     await _check_parts_in_all(tx, {row[0] for row in rows})
     await tx.all(q.number_event, ids=[report.id for report in reports])
-    await tx.all(q.insert_parts_event, said=[(report.id, _told(ctx, report.parts)) for report in reports])
+    await tx.all(q.insert_parts_event, said=[(report.id, _logged(ctx, report.parts)) for report in reports])
 
 
-def _told(ctx: EngineContext, parts: list[PartReport]) -> str:
-    """What the log says of them: not their data."""
+def _logged(ctx: EngineContext, parts: list[PartReport]) -> str:
+    """The parts as the event log stores them: without their data."""
     lines = []
     for part in parts:
         line = {name: getattr(part, name) for name in ("name", "status", "percent", "total", "done", "error")}
@@ -80,14 +80,14 @@ def _told(ctx: EngineContext, parts: list[PartReport]) -> str:
 
 
 async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict[str, str]:
-    told = {report.id: report.counters for report in reports if report.counters}
-    if not told:
+    new = {report.id: report.counters for report in reports if report.counters}
+    if not new:
         return {}
     held = token_rows([report.held for report in reports if report.counters])
     rows = await tx.all(q.held_counters, held=held, worker=worker)
     return {
         row["id"]: encode(
-            {**(decode_or_none(row["counters"]) or {}), **(told[row["id"]] or {})},
+            {**(decode_or_none(row["counters"]) or {}), **(new[row["id"]] or {})},
             "counters",
             max_bytes=COUNTERS_BYTES_MAX,
         )
@@ -97,7 +97,7 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
 
 async def _refused(tx: Tx, ctx: EngineContext, report: Progress, worker: str) -> HoldfastError:
     refusal = await settle_or_refuse(tx, ctx, report.held, worker, {})
-    assert isinstance(refusal, HoldfastError)  # noqa: S101  nothing can be a repeat of progress
+    assert isinstance(refusal, HoldfastError)  # noqa: S101  without `repeats` there is no other answer
     return refusal
 
 
@@ -128,9 +128,9 @@ def _check_part(part: PartReport) -> None:
         known = ", ".join(PartStatus)
         raise InvalidField(f"the status of a part must be one of {known}, got {quoted(part.status)}", field="parts")
     if not isinstance(part.reopen, bool):
-        raise InvalidField(f"reopen is true or false, got {quoted(part.reopen)}", field="parts")
+        raise InvalidField(f"reopen must be true or false, got {quoted(part.reopen)}", field="parts")
     if part.error is not None and not isinstance(part.error, str):
-        raise InvalidField(f"the error of a part is text, got {quoted(part.error)}", field="parts")
+        raise InvalidField(f"the error of a part must be text, got {quoted(part.error)}", field="parts")
     if part.percent is not None:
         check_number(part.percent, "percent", most=100)
     for count, what in ((part.total, "total"), (part.done, "done")):
@@ -139,14 +139,14 @@ def _check_part(part: PartReport) -> None:
 
 
 async def _check_parts_in_all(tx: Tx, job_ids: set[str]) -> None:
-    """Earlier reports count too. Raising takes back what this one has just written."""
+    """Including parts of earlier reports. Raising rolls back what this report has written."""
     most = max(row["parts"] for row in await tx.all(q.count_parts, ids=sorted(job_ids)))
     if most > PARTS_MAX:
         raise _too_many(most)
 
 
 def _too_many(parts: int) -> Invalid:
-    return Invalid(f"a job has at most {PARTS_MAX} parts, got {parts}; make them coarser", code="too_many_parts")
+    return Invalid(f"a job has at most {PARTS_MAX} parts, got {parts}; use larger parts", code="too_many_parts")
 
 
 def _part_row(ctx: EngineContext, job_id: str, place: int, part: PartReport) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""redrive: a finished job is done again as a new job linked to it. Final rows never move."""
+"""redrive: run a finished job again as a new job that is linked to it. The finished job does not change."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ async def redrive(
     run_at: datetime | None = None,
     tenant: str | None = None,
 ) -> Created:
-    """A new job with the old one's type, queue, payload, subject, tags and policy; `root_id` names the first of all."""
+    """Create a job with the type, queue, payload, subject, tags and policy of the old one; `root_id` is the first."""
     job = await get(tx, job_id, tenant)
     if not job.final:
-        raise Conflict(f"job {job_id} is {job.state}; only a finished job is redriven", code="not_final", job_id=job_id)
+        raise Conflict(
+            f"job {job_id} is {job.state}; only a finished job can be redriven", code="not_final", job_id=job_id
+        )
     lane = await tx.one(q.lane, id=job.lane)
     snapshot = await ctx.registry.snapshot(tx, job.policy)
-    _know(ctx.lifecycles, snapshot.machine)
+    _learn(ctx.lifecycles, snapshot.machine)
     new = NewJob(
         type=job.type,
         payload=job.payload if payload is None else payload,
@@ -62,13 +64,13 @@ async def redrive(
     return (await create(tx, ctx, [new], actor=actor))[0]
 
 
-def _know(lifecycles: Lifecycles, machine: Machine) -> None:
-    """A lifecycle that an app declared may not be known here, but each of its jobs brings it along."""
+def _learn(lifecycles: Lifecycles, machine: Machine) -> None:
+    """Add a lifecycle that this process does not know; the stored policy of the job contains it."""
     if machine.name not in {known.name for known in lifecycles}:
         lifecycles.learn(machine)
 
 
 async def successors(tx: Tx, job_id: str) -> list[str]:
-    """The jobs that were made of this one, the oldest first."""
+    """The jobs that were redriven from this one, oldest first."""
     rows = await tx.all(q.successors, id=job_id, limit=SUCCESSORS_MAX) if is_uuid(job_id) else []
     return [row["id"] for row in rows]

@@ -1,7 +1,7 @@
-"""Job types, policies and lanes, resolved once and remembered.
+"""The registry of job types, policies and lanes: resolves them for new jobs, and caches them.
 
-Policies and lanes are interned: the database keeps each distinct one once, rows never change, and a job points at the
-ones in force when it was created. That makes a snapshot of the whole policy on each job cost four bytes.
+Policies and lanes are interned: the database stores each distinct one once, their rows never change, and a job refers
+to those in force when it was created. So a snapshot of the whole policy costs four bytes per job.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from holdfast.store import Row, Tx, q
 log = logging.getLogger(__name__)
 
 REMEMBERED_MAX = 10_000
-TYPES_FRESH_SECONDS = 5  # how long another process's declaration may go unnoticed
+TYPES_FRESH_SECONDS = 5  # after this time job types are read again
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a job was created under: its lifecycle and the policy that came out of all layers."""
+    """The lifecycle and the effective policy that a job was created with."""
 
     machine: Machine
     policy: Policy
@@ -42,7 +42,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class Resolved:
-    """One object per distinct resolution, so that a batch can tell kinds of jobs apart by identity."""
+    """The policy and lane of a kind of jobs. One object per kind: a batch compares them by identity."""
 
     machine: Machine
     policy: Policy
@@ -57,7 +57,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Stale(StoreUnavailable):
-    """The database does not have the lane or the policy that was kept from before. Nothing was written."""
+    """The database does not have a cached lane or policy. Nothing was written."""
 
 
 class PolicyRegistry:
@@ -67,20 +67,20 @@ class PolicyRegistry:
         self._settings = settings or PolicySettings()
         self._types: dict[str, JobType] = {}
         self._types_until = -1.0
-        self._learned: dict[str, str] = {}  # lifecycles of other apps, as the database has them
-        self.declare_again: Callable[[Tx], Awaitable[None]] | None = None  # what this process has declared
+        self._learned: dict[str, str] = {}  # lifecycles of other apps, as stored in the database
+        self.declare_again: Callable[[Tx], Awaitable[None]] | None = None  # declares the types of this process
         self._lost_types = False
         self._checks: dict[str, tuple[str, Check]] = {}
         self._resolved: dict[bytes, Resolved] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._warned: set[str] = set()
-        self.forgotten: list[Callable[[], None]] = []  # told when everything was forgotten
+        self.forgotten: list[Callable[[], None]] = []  # called after `forget`
 
     def forget_types(self) -> None:
         self._types_until = -1.0
 
     def forget(self) -> None:
-        """All that was read from the database, which may be another one by now."""
+        """Clear everything that was read from the database, which may have been replaced."""
         self._types, self._types_until = {}, -1.0
         self._resolved, self._snapshots, self._learned, self._lost_types = {}, {}, {}, True
         for listener in self.forgotten:
@@ -88,22 +88,22 @@ class PolicyRegistry:
 
     def stale(self) -> Stale:
         self.forget()
-        return Stale("the database was restored or replaced meanwhile; nothing was written: try again")
+        return Stale("the database was restored or replaced; nothing was written: try again")
 
     async def types(self, tx: Tx) -> dict[str, JobType]:
         if self._clock.monotonic() >= self._types_until:
-            found = await self._types_kept(tx)
+            found = await self._read_types(tx)
             if found != self._types:
                 self._types, self._resolved = found, {}
             self._types_until = self._clock.monotonic() + TYPES_FRESH_SECONDS
         return self._types
 
     def queue_of(self, name: str) -> str:
-        """Where jobs of this type go that ask for no queue, by what was last heard of the types."""
+        """The default queue of a job type, as last read."""
         return (self._types.get(name) or JobType(name=name)).queue
 
-    async def _types_kept(self, tx: Tx) -> dict[str, JobType]:
-        """A row that cannot be read counts as not declared, and hides none of the others."""
+    async def _read_types(self, tx: Tx) -> dict[str, JobType]:
+        """A row that cannot be decoded counts as not declared; the others are still read."""
         rows = await tx.all(q.job_types)
         for row in rows:
             self._learn(row)
@@ -111,7 +111,7 @@ class PolicyRegistry:
         return {declared.name: declared for declared in found if declared is not None}
 
     def _learn(self, row: Row) -> None:
-        """The lifecycle of a type that another app has declared."""
+        """Add the lifecycle of a type that another app has declared."""
         name, body = row["lifecycle"], row["machine"]
         if body is None or self._learned.get(name) == body:
             return
@@ -131,17 +131,17 @@ class PolicyRegistry:
     def read_type(self, row: Row) -> JobType | None:
         try:
             return _type_from_row(row)
-        except (msgspec.DecodeError, UnicodeError):  # not JSON, or of another shape
+        except (msgspec.DecodeError, UnicodeError):
             self._warn(f"job type {row['name']!r}", [f"its declaration ({row['name']})"])
             return None
 
     @property
     def types_age(self) -> float:
-        """How long ago the types were read, in seconds."""
+        """Seconds since the types were read."""
         return self._clock.monotonic() - self._types_until + TYPES_FRESH_SECONDS
 
     def knows(self, name: str) -> bool:
-        """By what was last heard of the types."""
+        """Whether the type is declared, as last read."""
         return name in self._types
 
     def check_known(self, name: str) -> None:
@@ -151,20 +151,20 @@ class PolicyRegistry:
             raise UnknownName(f"unknown job type {name!r}; {hint}", code="unknown_job_type", name=name)
 
     def check_lifecycle(self, new: NewJob) -> None:
-        """A request may name one for a type that no app has declared; a declared type keeps its own."""
+        """A request may name a lifecycle only for a type that no app has declared."""
         if new.lifecycle is None:
             return
         machine = self._lifecycles[check_name(new.lifecycle, "lifecycle")]
         declared = self._types.get(new.type)
         if declared is not None and declared.lifecycle != machine.name:
             raise Invalid(
-                f"job type {new.type!r} is declared with lifecycle {declared.lifecycle!r}, and the request names "
+                f"job type {new.type!r} is declared with lifecycle {declared.lifecycle!r}, but the request names "
                 f"{machine.name!r}; leave the field out",
                 code="lifecycle_conflict",
             )
 
     def check_payload(self, new: NewJob) -> None:
-        """Against the schema that its type was declared with."""
+        """Validate the payload against the schema of its type."""
         declared = self._types.get(new.type)
         if declared is None or declared.schema is None:
             return
@@ -180,19 +180,19 @@ class PolicyRegistry:
             self._warn(f"the payload schema of job type {declared.name!r}", [f"its schema ({declared.name})"])
             return lambda _: None
 
-    def _found_types(self) -> None:
-        """Those of this process are in the database again, which was from before they were declared."""
+    def _types_declared(self) -> None:
+        """The types of this process are declared again, after the database was restored or replaced."""
         self._lost_types = False
 
     def resolved(self, jobs: Sequence[NewJob]) -> list[Resolved] | None:
-        """What `resolve` would find, without the database. None: it has to be asked."""
+        """`resolve` from the cache. None: not all jobs are cached."""
         if self.types_age >= TYPES_FRESH_SECONDS:
             return None
         found: list[Resolved] = []
         known: Resolved | None = None
         alike: tuple[Any, ...] = ()
         for job in jobs:
-            if (kind := _kind_of(job)) != alike:  # jobs of a batch are mostly of one kind
+            if (kind := _kind_of(job)) != alike:  # most batches have one kind
                 known, alike = self._resolved.get(msgspec.json.encode(kind)), kind
             if known is None:
                 return None
@@ -200,15 +200,15 @@ class PolicyRegistry:
         return found
 
     async def resolve(self, tx: Tx, jobs: Sequence[NewJob]) -> list[Resolved]:
-        """The policy and the lane of each job. New ones are written, which waits for locks without a limit."""
+        """The policy and the lane of each job. New ones are inserted, which waits for locks without a timeout."""
         if (known := self.resolved(jobs)) is not None:
             return known
-        fresh: dict[bytes, Resolved] = {}  # what this transaction has interned
+        fresh: dict[bytes, Resolved] = {}  # interned in this transaction
         return [await self._resolve(tx, job, fresh) for job in jobs]
 
     async def _resolve(self, tx: Tx, new: NewJob, fresh: dict[bytes, Resolved]) -> Resolved:
-        """Request over job type over given settings over lifecycle over defaults."""
-        types, home = await self.types(tx), self._resolved  # what is resolved under these types belongs with them
+        """Precedence: request, job type, explicit settings, lifecycle, defaults."""
+        types, home = await self.types(tx), self._resolved  # the cache that belongs to these types
         key = msgspec.json.encode(_kind_of(new))
         if (known := self._resolved.get(key) or fresh.get(key)) is not None:
             return known
@@ -216,7 +216,7 @@ class PolicyRegistry:
             await self.declare_again(tx)
             self.forget_types()
             types, home = await self.types(tx), self._resolved
-            tx.after_commit(self._found_types)
+            tx.after_commit(self._types_declared)
         declared = types.get(new.type) or JobType(name=new.type)
         machine = self._lifecycles[new.lifecycle or declared.lifecycle]
         policy = self._policy_of(machine, declared).over(new.policy or {})
@@ -226,7 +226,7 @@ class PolicyRegistry:
         policy_id, policy_digest = await _intern_policy(tx, machine, policy)
         lane, lane_digest = await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds)
         resolved = fresh[key] = Resolved(machine, policy, policy_id, policy_digest, queue, lane, lane_digest)
-        # Only what is committed may be remembered: the caller's transaction may yet roll these rows back.
+        # Cache only committed rows: the caller's transaction may still roll back.
         tx.after_commit(lambda: _remember(home, key, resolved))
         return resolved
 
@@ -247,23 +247,23 @@ class PolicyRegistry:
         return found
 
     async def snapshots(self, tx: Tx, policy_ids: Iterable[int]) -> dict[int, Snapshot]:
-        """Of a batch of jobs: each is read once, also before it may be remembered."""
+        """The snapshots of a batch of jobs, each read once."""
         return {policy_id: await self.snapshot(tx, policy_id) for policy_id in set(policy_ids)}
 
     def _warn(self, what: str, ignored: list[str]) -> None:
-        """Once for each name in this process: there may be thousands of policies with it."""
-        if news := [name for name in ignored if name not in self._warned]:
-            self._warned.update(news)
+        """Warn once per name and process: thousands of policies may have it."""
+        if new := [name for name in ignored if name not in self._warned]:
+            self._warned.update(new)
             log.warning(
-                "%s has parts that this version of Holdfast cannot read and ignores: %s. A newer version wrote it, or "
-                "the row is damaged. Its jobs go on with what can be read; upgrade this process to respect the rest",
+                "%s has fields that this version of Holdfast cannot read and ignores: %s. A newer version wrote them, "
+                "or the row is damaged. Its jobs run with the other fields; upgrade this process to apply all of them",
                 what,
-                ", ".join(news),
+                ", ".join(new),
             )
 
 
 def _read_snapshot(row: Row | None) -> tuple[Snapshot, list[str]]:
-    """As far as this version can read it: one that it cannot read at all must not hold up the jobs of others."""
+    """What this version can read of a stored policy; an unreadable policy must not stop the jobs of other policies."""
     try:
         body = {} if row is None else msgspec.json.decode(row["body"])
     except (msgspec.DecodeError, UnicodeError):
@@ -275,12 +275,12 @@ def _read_snapshot(row: Row | None) -> tuple[Snapshot, list[str]]:
 
 
 def _kind_of(job: NewJob) -> tuple[Any, ...]:
-    """What policy and lane of a job depend on, beside what its type declares."""
+    """The fields of a job that its policy and lane depend on."""
     return (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
 
 
 async def unless_stale(attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:
-    """Once more if what was remembered was stale: it is forgotten by now."""
+    """Try again if the cache was stale; it is cleared then."""
     try:
         return await attempt()
     except Stale:
@@ -292,7 +292,7 @@ _Known = TypeVar("_Known")
 
 
 def _remember(home: dict[_Key, _Known], key: _Key, value: _Known) -> None:
-    if len(home) >= REMEMBERED_MAX:  # requests that bring a policy of their own could go on for ever
+    if len(home) >= REMEMBERED_MAX:  # requests with their own policy would grow it without limit
         home.clear()
     home[key] = value
 
@@ -313,7 +313,7 @@ async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> tuple[int,
         max_runtime_seconds=policy.max_runtime_seconds,
         cancel_grace_seconds=policy.cancel_grace_seconds,
     )
-    if row is None:  # somebody else interned it between our two statements
+    if row is None:  # another transaction inserted it between the two statements
         row = await tx.one(q.policy_id, digest=digest)
     assert row is not None  # noqa: S101
     return int(row["id"]), digest

@@ -1,4 +1,4 @@
-"""reject: policy, not failure. A verdict ends the job, before it ran or while it runs."""
+"""reject: end a job because a rule forbids it, before or during its run. It is not retried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store import Row, Tx, q
 
 
 async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Rejection], *, worker: str) -> list[Settled | Refusal]:
-    """The owner's verdict on jobs it runs."""
+    """Reject running jobs, by the worker that holds their leases."""
     check_worker(worker)
     for verdict in verdicts:
         check_words(verdict.code, verdict.message, verdict.context)
@@ -45,7 +45,7 @@ async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Rejection], *, worke
 
 
 async def reject_queued(tx: Tx, ctx: EngineContext, verdicts: list[Rejection]) -> list[str]:
-    """The system's verdict on jobs that nobody has started. Those that have left the queue are not touched."""
+    """Reject queued jobs, by the system. Jobs that have left the queue do not change."""
     by_id = {verdict.id: verdict for verdict in verdicts}
     errors = {verdict.id: _error(ctx, verdict) for verdict in verdicts}
     queued = await movable(tx, ctx, list(by_id), "reject", State.QUEUED, State.REJECTED, Actor.SYSTEM)

@@ -1,4 +1,4 @@
-"""release: a worker hands a job back unfinished. The attempt is given back; snooze is a release with a delay."""
+"""release: a worker returns an unfinished job to the queue, without using up the attempt; snooze adds a delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.store import Row, Tx, q
 
 
 async def release(tx: Tx, ctx: EngineContext, items: list[Release], *, worker: str) -> list[Settled | Refusal]:
-    """Back to the queue, at once or after a delay. A job whose cancel was asked for ends here instead."""
+    """Return jobs to the queue, at once or after a delay. If a cancel was requested, the job ends instead."""
     check_worker(worker)
     for item in items:
         check_number(item.delay_seconds, "delay_seconds")
@@ -37,15 +37,15 @@ async def _settle(tx: Tx, ctx: EngineContext, items: list[Release], worker: str,
     if which == ctx.mine:
         await ask_guards(tx, ctx, "release", {item.id: item for item in items}, held)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, ctx, row)}
-    freed = [
+    released = [
         (item.id, item.token, item.reason, float(item.delay_seconds))
         for item in sorted(items, key=lambda item: item.id)
         if item.held.plausible and item.id not in stopping
     ]
     stopped = [(item.id, item.token, None) for item in items if item.id in stopping]
     moved = []
-    if freed:
-        moved += await move(tx, ctx, which(q.release_jobs), actor=Actor.WORKER, freed=freed, worker=worker)
+    if released:
+        moved += await move(tx, ctx, which(q.release_jobs), actor=Actor.WORKER, freed=released, worker=worker)
     if stopped:
         query = which(q.cancel_running)
         moved += await move(tx, ctx, query, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)

@@ -1,4 +1,4 @@
-"""wake: a job that waits for its time need not wait any longer, as when what it waits for has come."""
+"""wake: make a delayed job or a waiting retry claimable now."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.store import Tx, q
 
 
 async def wake(tx: Tx, ctx: EngineContext, job_id: str, *, tenant: str | None = None) -> bool:
-    """True: it can be claimed now. False: it runs, and if it is given back it will not wait."""
-    for _ in range(3):  # a claim, release or end may slip in between the look and the move; then look again
+    """True: it can be claimed now. False: it is running; if its worker releases it, it does not wait."""
+    for _ in range(3):  # the state may change between the read and the transition; then read again
         job = await get(tx, job_id, tenant)
         if job.final:
             raise Conflict(f"job {job_id} is already {job.state}; it cannot be woken", code="already_final")
         if job.state is State.CREATED:
             raise Conflict(
-                f"job {job_id} is {job.state}: it waits to be accepted, not for its time", code="not_waiting"
+                f"job {job_id} is {job.state}: it must be accepted before it can be woken", code="not_waiting"
             )
         if job.due:
             return True
@@ -35,7 +35,7 @@ async def wake(tx: Tx, ctx: EngineContext, job_id: str, *, tenant: str | None = 
 async def _wake(tx: Tx, ctx: EngineContext, job: Job) -> bool:
     machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     if job.state is State.RETRYING and not machine.move("claim", State.RETRYING, State.RUNNING):
-        await requeue(tx, ctx, job.id, actor=Actor.SYSTEM, reason="woken")  # which would do it later
+        await requeue(tx, ctx, job.id, actor=Actor.SYSTEM, reason="woken")
         return True
     moved = await move(tx, ctx, q.wake_waiting, actor=Actor.SYSTEM, ids=[job.id])
     tx.after_commit(lambda: ctx.wake(moved))

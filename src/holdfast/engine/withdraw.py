@@ -1,7 +1,7 @@
-"""withdraw: a worker ends the waiting work of another job, for the job that it runs itself.
+"""withdraw: the worker of a control job ends another job that is waiting.
 
-So a lifecycle needs no cancel of its own: who wants a job ended creates a control job, and a worker that runs it does
-what workers may do. A retry that waits is given up; what waits in the queue is claimed and failed in one transaction.
+This is how jobs end whose lifecycle has no cancel: the client creates a control job, and its worker does what workers
+may do. A waiting retry is failed; a queued job is claimed and failed in one transaction.
 """
 
 from __future__ import annotations
@@ -21,51 +21,53 @@ from holdfast.model import Job
 from holdfast.model.reports import Fail, Withdrawal, Withdrawn
 from holdfast.store import Tx, q
 
-CONTROL = "system.cancel"  # the type of control jobs, and what a wish to cancel is called in the history of its job
+CONTROL = "system.cancel"  # the type of control jobs, and the name of a cancel request in the history of its target
 
 
 async def withdraw(
-    tx: Tx, ctx: EngineContext, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+    tx: Tx, ctx: EngineContext, request: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
 ) -> Withdrawn:
-    """Of a job of the same tenant; `LeaseLost` where the worker does not hold the job that it does this for. A job that
-    has ended stays as it is."""
-    await hold(tx, ctx, asked.held)
-    return await withdraw_unfenced(tx, ctx, asked, worker=worker, queues=queues)
+    """End a job of the same tenant. Raises `LeaseLost` if the worker does not hold the control job. A finished job does
+    not change."""
+    await hold(tx, ctx, request.held)
+    return await withdraw_unfenced(tx, ctx, request, worker=worker, queues=queues)
 
 
 async def withdraw_unfenced(
-    tx: Tx, ctx: EngineContext, asked: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+    tx: Tx, ctx: EngineContext, request: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
 ) -> Withdrawn:
-    """In a transaction that makes sure of the lease before it commits. To lock the job until then would hold up the
-    heartbeats of its worker."""
-    check_words(asked.reason, asked.message, None)
-    if await holder_of(tx, ctx, asked.held) != worker:
-        raise LeaseLost(f"job {asked.id} is held by another worker")
-    tenant = (await get(tx, asked.id)).tenant
-    if is_uuid(asked.target):
-        await tx.one(q.lock_job, id=asked.target)
-    job = await get(tx, asked.target, tenant)
+    """`withdraw` in a transaction that checks the lease before it commits: a lock on the control job until then would
+    block the heartbeats of its worker."""
+    check_words(request.reason, request.message, None)
+    if await holder_of(tx, ctx, request.held) != worker:
+        raise LeaseLost(f"job {request.id} is held by another worker; stop, and discard the result")
+    tenant = (await get(tx, request.id)).tenant
+    if is_uuid(request.target):
+        await tx.one(q.lock_job, id=request.target)
+    job = await get(tx, request.target, tenant)
     if queues is not None and job.queue not in queues:
-        raise Forbidden(f"this worker's key is not for the queue {job.queue!r}", code="queue_not_allowed")
+        raise Forbidden(
+            f"this worker's key does not allow queue {job.queue!r}; use a key for it", code="queue_not_allowed"
+        )
     if job.final:
         return Withdrawn(job.id, job.state)
     machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     if machine.allows("cancel", job.state, State.CANCELED, Actor.SYSTEM):
-        told = await cancel(tx, ctx, job.id, actor=Actor.SYSTEM, reason=asked.reason)
-        return Withdrawn(told.id, told.state, asked=not told.canceled)
+        ended = await cancel(tx, ctx, job.id, actor=Actor.SYSTEM, reason=request.reason)
+        return Withdrawn(ended.id, ended.state, asked=not ended.canceled)
     if job.state is State.RUNNING:
         return Withdrawn(job.id, State.RUNNING)
-    await _end(tx, ctx, job, machine, asked, worker)
+    await _end(tx, ctx, job, machine, request, worker)
     return Withdrawn(job.id, State.DEAD)
 
 
-async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, asked: Withdrawal, worker: str) -> None:
+async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, request: Withdrawal, worker: str) -> None:
     if missing := ctx.hooks.missing(job.needs):
         raise extension_missing(job.id, job.type, missing)
-    context = {"control": CONTROL, "by": asked.id}
+    context = {"control": CONTROL, "by": request.id}
     if machine.allows("fail", job.state, State.DEAD, Actor.WORKER):
-        error = stored_error(ctx, asked.reason, asked.message, context)
-        await discard(tx, ctx, [job.id], actor=Actor.WORKER, reason=asked.reason, error=error)
+        error = stored_error(ctx, request.reason, request.message, context)
+        await discard(tx, ctx, [job.id], actor=Actor.WORKER, reason=request.reason, error=error)
         return
     require_move(machine, "claim", job.id, job.state, State.RUNNING, Actor.WORKER)
 
@@ -75,8 +77,8 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, asked: Wi
         failure = Fail(
             id=job.id,
             token=lease["lease_token"],
-            code=asked.reason,
-            message=asked.message,
+            code=request.reason,
+            message=request.message,
             context=context,
             permanent=True,
         )

@@ -1,4 +1,4 @@
-"""`engine.within(tx)`: verbs inside a transaction that a handler or a route of an extension holds open."""
+"""`engine.within(tx)`: verbs inside an open transaction of a handler or of an extension's route."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class Within(NamedTuple):
     async def complete(self, worker: str, item: Complete) -> Settled:
         return the_only(await _complete.complete(self.tx, self.ctx, [item], worker=worker))
 
-    async def withdraw(self, worker: str, asked: Withdrawal) -> Withdrawn:
-        """The transaction must end with `hold` or `complete`."""
-        return await _withdraw.withdraw_unfenced(self.tx, self.ctx, asked, worker=worker)
+    async def withdraw(self, worker: str, request: Withdrawal) -> Withdrawn:
+        """The last operation of the transaction must be `hold` or `complete`, which check the lease."""
+        return await _withdraw.withdraw_unfenced(self.tx, self.ctx, request, worker=worker)

@@ -1,4 +1,4 @@
-"""Lifecycles: the state machines of jobs, as data. Read this package first."""
+"""Lifecycles: the state machines of jobs, as data."""
 
 from collections.abc import Iterator
 
@@ -36,8 +36,7 @@ BUILT_IN = (DEFAULT, ORCHESTRATION, IMAGES, CRAWL, TRANSCODE, GENERATION)
 
 
 class Lifecycles:
-    """The lifecycles a process knows by name: the six built in, those its app declares, and those of other apps that
-    it has read in the database."""
+    """The lifecycles of a process by name: built in, declared by its app, or read from the database (of other apps)."""
 
     def __init__(self, *declared: Machine) -> None:
         self._machines = {machine.name: machine for machine in BUILT_IN}

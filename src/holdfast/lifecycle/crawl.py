@@ -35,7 +35,7 @@ _CODES = {
 
 CRAWL = Machine(
     "crawl",
-    about="Crawl and ingestion: seven attempts, classified errors, cancel from any waiting or running state.",
+    about="Crawling and ingestion: seven attempts, classified errors; waiting and running jobs can be canceled.",
     words={
         "queued": "queued",
         "running": "running",

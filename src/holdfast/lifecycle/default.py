@@ -5,7 +5,7 @@ from holdfast.lifecycle.states import State
 
 DEFAULT = Machine(
     "default",
-    about="General purpose: retries run directly, cancel and reject from everywhere they make sense.",
+    about="General purpose: retries are claimed directly; jobs can be canceled or rejected before or during their run.",
     words={state.value: state.value for state in State},
     moves=[
         "accept:   created -> queued                      by client, api, system",

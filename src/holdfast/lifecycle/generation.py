@@ -1,11 +1,11 @@
-"""The `generation` lifecycle: moderation may reject before or during the run; a rejection keeps the key."""
+"""The `generation` lifecycle: moderation may reject before or during the run; a rejected job keeps its key."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Idempotency, Policy
 
 GENERATION = Machine(
     "generation",
-    about="Image generation: guards and a credits ledger hang on its moves; rejected is final and not refunded.",
+    about="Image generation: moderation can reject jobs before or during their run; no refund for rejected jobs.",
     words={
         "queued": "queued",
         "running": "running",

@@ -1,11 +1,11 @@
-"""The `images` lifecycle: ten-minute leases, immediate retries, and cancel through a control job."""
+"""The `images` lifecycle: ten-minute leases, retries are claimed directly, and cancel through a control job."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Policy
 
 IMAGES = Machine(
     "images",
-    about="Image processing: long lock, worker may give up on a waiting retry.",
+    about="Image processing: ten-minute leases; retries are claimed directly; a worker may end a waiting retry.",
     words={
         "queued": "queued",
         "running": "processing",

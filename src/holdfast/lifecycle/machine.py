@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 def read_moves(lines: Iterable[str]) -> tuple[Move, ...]:
-    """`"claim: queued, retrying -> running by worker"` names two moves."""
+    """`"claim: queued, retrying -> running by worker"` is two transitions."""
     return tuple(move for line in lines for move in _read_line(line))
 
 
@@ -25,7 +25,7 @@ def _read_line(line: str) -> list[Move]:
     match = _LINE.fullmatch(line)
     if match is None:
         raise Invalid(
-            f"cannot read the move {line!r}; write it as 'verb: state, ... -> state, ... by actor, ...'",
+            f"cannot read the transition {line!r}; write it as 'verb: state, ... -> state, ... by actor, ...'",
             code="invalid_lifecycle",
         )
     verb, sources, targets, actors = match.groups()
@@ -38,7 +38,7 @@ def _read_line(line: str) -> list[Move]:
 
 
 def setting_word(name: str) -> str:
-    """The name in settings, where variables have no hyphens."""
+    """The name of a lifecycle in settings, which have no hyphens."""
     return name.replace("-", "_")
 
 
@@ -51,7 +51,7 @@ def _known(names: type[_Name], kind: str, name: str, line: str) -> _Name:
         return names(name)
     except ValueError:
         error = UnknownName.of(kind, name, [str(known) for known in names])
-        raise UnknownName(f"{error.message} (in the move {line.strip()!r})", code=error.code) from None
+        raise UnknownName(f"{error.message} (in the transition {line.strip()!r})", code=error.code) from None
 
 
 _CANON = {(move.verb, move.source, move.target): move for move in read_moves(CANON)}
@@ -62,8 +62,8 @@ VERBS = tuple(dict.fromkeys(move.verb for move in _CANON.values()))
 class Machine:
     """One declared lifecycle.
 
-    `words` renames the states it uses; a state without a word does not exist in it.
-    `accept_separately` makes acceptance a commit of its own for requests that come over the wire.
+    `words` names its states; a state without a name does not exist in it.
+    `accept_separately`: requests over HTTP are created and accepted in two commits.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Machine:
 
     @classmethod
     def of_mask(cls, name: str, mask: int) -> Machine:
-        """A lifecycle of which only the allowed pairs of states are known, with the default state names."""
+        """A lifecycle of the allowed pairs of states, with the default names."""
         moves = [move for move in _CANON.values() if BIT[move.source, move.target] & mask]
         states = {state for move in moves for state in (move.source, move.target)}
         return cls(name, words={state: state.value for state in State if state in states}, moves=map(str, moves))
@@ -131,48 +131,48 @@ class Machine:
         seen: dict[str, State] = {}
         for state, word in self.words.items():
             if not word or not word.isprintable():
-                self._refuse(f"the word for {state} must be printable, got {word!r}")
+                self._refuse(f"the name of {state} must be printable, got {word!r}")
             if word in seen:
-                self._refuse(f"{seen[word]} and {state} are both called {word!r}; words must differ")
+                self._refuse(f"{seen[word]} and {state} have the same name {word!r}; names must be unique")
             seen[word] = state
         for needed in (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.DEAD):
             if needed not in self.words:
-                self._refuse(f"every lifecycle needs a word for {needed}")
+                self._refuse(f"every lifecycle needs a name for {needed}: add it to words")
 
     def _check_moves(self) -> None:
         if len(self._table) != len(self.moves):
             doubled = next(m for m in self.moves if sum(m[:3] == n[:3] for n in self.moves) > 1)
-            self._refuse(f"the move '{doubled}' is listed twice")
+            self._refuse(f"the transition '{doubled}' is listed twice")
         for move in self.moves:
             canon = _CANON.get(move[:3])
             if move.verb not in VERBS:
                 raise UnknownName.of("verb", move.verb, list(VERBS))
             if move.source in FINAL:
-                self._refuse(f"the move '{move}' leaves a final state; redrive makes a new job instead")
+                self._refuse(f"the transition '{move}' leaves a final state; redrive creates a new job instead")
             if canon is None:
-                self._refuse(f"the move '{move}' is none that a job can make")
+                self._refuse(f"the transition '{move}' does not exist")
             for state in (move.source, move.target):
                 if state not in self.words:
-                    self._refuse(f"the move '{move}' uses {state}, which has no word here")
+                    self._refuse(f"the transition '{move}' uses {state}, which has no name in words")
             if not move.actors <= canon.actors:
-                self._refuse(f"the move '{move}' names an actor who may never make it; allowed: '{canon}'")
+                self._refuse(f"the transition '{move}' names an actor that is not allowed; allowed: '{canon}'")
 
     def _check_paths(self) -> None:
         def need(verb: str, source: State, target: State, why: str, *, by: Actor | None = None) -> None:
             move = self.move(verb, source, target)
             if move is None or (by is not None and by not in move.actors):
                 who = f" by {by}" if by else ""
-                self._refuse(f"the move '{verb}: {source} -> {target}{who}' is missing: {why}")
+                self._refuse(f"the transition '{verb}: {source} -> {target}{who}' is missing: {why}")
 
-        need("claim", State.QUEUED, State.RUNNING, "nothing could ever run")
-        need("complete", State.RUNNING, State.SUCCEEDED, "nothing could ever succeed")
+        need("claim", State.QUEUED, State.RUNNING, "no job could run")
+        need("complete", State.RUNNING, State.SUCCEEDED, "no job could succeed")
         need(
             *("release", State.RUNNING, State.QUEUED),
-            "a worker that stops must be able to hand its jobs back",
+            "a worker that stops must be able to release its jobs",
             by=Actor.WORKER,
         )
         if self.move("cancel", State.RUNNING, State.CANCELED):
-            need("reap", State.RUNNING, State.CANCELED, "a cancel that its worker does not obey could never end")
+            need("reap", State.RUNNING, State.CANCELED, "a cancel that the worker ignores could never end")
         if State.CREATED in self.words:
             need("accept", State.CREATED, State.QUEUED, "created jobs could never run")
         if State.RETRYING in self.words:
@@ -181,12 +181,12 @@ class Machine:
             if not self.has(State.RETRYING, State.RUNNING):
                 need(
                     *("requeue", State.RETRYING, State.QUEUED),
-                    "without a claim from retrying, a retry would wait for ever",
+                    "without a claim from retrying, a retry would wait forever",
                     by=Actor.SYSTEM,
                 )
         for verb in ("fail", "reap"):
             if not self._reaches_dead(verb):
-                self._refuse(f"'{verb}' can never end in dead: a hopeless job would run for ever")
+                self._refuse(f"'{verb}' never leads to dead: a job that always fails would run forever")
 
     def _reaches_dead(self, verb: str) -> bool:
         direct = self.move(verb, State.RUNNING, State.DEAD)

@@ -1,10 +1,10 @@
-"""The `orchestration` lifecycle: separate acceptance, retries are queued again, DEAD only through RETRY."""
+"""The `orchestration` lifecycle: separate acceptance, retries return to the queue, DEAD only through RETRY."""
 
 from holdfast.lifecycle.machine import Machine
 
 ORCHESTRATION = Machine(
     "orchestration",
-    about="Exactly the six states and six moves of a classic job table, plus the hand-back of a stopping worker.",
+    about="The six states of a classic job table: separate acceptance, and retries return to the queue.",
     words={
         "created": "CREATED",
         "queued": "QUEUED",

@@ -31,12 +31,12 @@ class Reaping(StrEnum):
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The effective policy: request over job type over lifecycle over settings."""
+    """The effective policy: request over job type over explicit settings over lifecycle."""
 
     lease_seconds: float = 30
     heartbeat_seconds: float = 10
     max_attempts: int = 5  # including the first
-    max_lost: int = 3  # lost leases until the job is poison
+    max_lost: int = 3  # lost leases until the job is dead as poison
 
     backoff_base_seconds: float = 2
     backoff_factor: float = 2
@@ -81,7 +81,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if self.heartbeat_seconds >= self.lease_seconds:
             raise Invalid(
                 f"policy heartbeat_seconds ({self.heartbeat_seconds}) must be shorter than "
-                f"lease_seconds ({self.lease_seconds}), or every lease runs out",
+                f"lease_seconds ({self.lease_seconds}), or every lease expires",
                 code="invalid_policy",
             )
 
@@ -106,9 +106,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise Invalid(f"policy: {error}", code="invalid_policy") from None
 
     def over_stored(self, stored: Any) -> tuple[Policy, list[str]]:
-        """This policy with knobs that were stored, perhaps by a newer version, and the names of those left out.
+        """This policy with stored fields, perhaps of a newer version, and the names of the ignored ones.
 
-        A knob or a value that this version does not know is left out, so that both versions can work on one database.
+        Fields and values that this version does not know are ignored, so that both versions can share a database.
         """
         known, ignored = readable(stored)
         try:
@@ -146,7 +146,7 @@ def _refuse_unknown(changes: dict[str, Any]) -> None:
     for name in changes:
         if name not in Policy.__struct_fields__:
             near = get_close_matches(str(name), Policy.__struct_fields__, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "`holdfast lifecycle show default` lists what it has"
+            hint = f"did you mean {near[0]!r}?" if near else "`holdfast lifecycle show default` lists its fields"
             raise Invalid(f"policy has no {name!r}; {hint}", code="invalid_policy", name=name)
     errors = changes.get("errors")
     for error, how in errors.items() if isinstance(errors, dict) else ():

@@ -16,7 +16,7 @@ from holdfast.lifecycle.states import ALL_BITS, FINAL, Move, State
 
 
 def mermaid(machine: Machine) -> str:
-    """A state diagram with the state names of the lifecycle; other names than identifiers get an id."""
+    """A state diagram with the state names of the lifecycle; a name that is no identifier gets an id."""
     ids = {state: word if word.isidentifier() else f"{state}_" for state, word in machine.words.items()}
     verbs: dict[tuple[str, str], list[str]] = {}
     for move in machine.moves:
@@ -63,9 +63,9 @@ def from_data(data: dict[str, Any]) -> Machine:
 
 
 def from_stored(data: Any, mask: int) -> tuple[Machine, list[str]]:
-    """A lifecycle as it was stored, perhaps by a newer version, and what this version could not read of it.
+    """A stored lifecycle, perhaps of a newer version, and the names of what this version cannot read.
 
-    What remains need not make a lifecycle. Then `mask` does: the pairs of states that the database allows its jobs.
+    If the rest is no valid lifecycle, it is built from `mask`, the pairs of states that the database allows its jobs.
     """
     try:
         words = {state: word for state, word in data["words"].items() if state in list(State)}

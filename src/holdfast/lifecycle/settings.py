@@ -1,6 +1,6 @@
-"""Settings of one lifecycle: `lifecycle_transcode_lease_seconds`, in the file also as a table `[lifecycle.transcode]`.
+"""Settings of one lifecycle: `lifecycle_transcode_lease_seconds`, or in the file a table `[lifecycle.transcode]`.
 
-Which lifecycles there are is known only where the app is: `PolicySettings.check` refuses the others.
+Only a process with the app knows all lifecycles; there `PolicySettings.check` rejects unknown ones.
 """
 
 from __future__ import annotations

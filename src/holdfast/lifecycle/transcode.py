@@ -1,11 +1,11 @@
-"""The `transcode` lifecycle: half-hour leases, no late writes, reaped only when the worker is offline, too."""
+"""The `transcode` lifecycle: half-hour leases, no late writes, reaped only if the worker is offline."""
 
 from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Policy, Reaping
 
 TRANSCODE = Machine(
     "transcode",
-    about="Video transcoding: long leases, parts that survive retries, GPU workers first.",
+    about="Video transcoding: long leases, completed parts survive retries, GPU workers are preferred.",
     words={
         "queued": "pending",
         "running": "processing",

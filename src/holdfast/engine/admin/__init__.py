@@ -1,1 +1,1 @@
-"""What operators manage: keys, sessions, queues, workers, extensions, and the audit log."""
+"""Administration: keys, sessions, queues, workers, extensions, and the audit log."""

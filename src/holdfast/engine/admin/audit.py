@@ -1,4 +1,4 @@
-"""What operators did: append-only, each line bound to the one before by a digest, so that a change or a gap shows."""
+"""The audit log: append-only entries of what operators did, chained by digests, so that tampering is detected."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.store import Row, Tx, q
 PAGE_MAX = 500
 WALK = 1000
 SEQ_MAX = 2**63 - 1
-TRIES_MAX = 1000  # each time we come second, somebody else got on: only a crowd of so many could keep us waiting
+TRIES_MAX = 1000  # each lost race means that another writer made progress
 
 
 class AuditedAction(msgspec.Struct, frozen=True):
-    """What is told of: who did what to whom. `detail` never holds a secret, nor what a job carries."""
+    """Who did what to which object. `detail` never contains a secret or a payload."""
 
     actor: str
     action: str
@@ -42,7 +42,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     @classmethod
     def from_row(cls, row: Row) -> AuditEntry:
         values = {name: row[name] for name in cls.__struct_fields__}
-        return cls(**{**values, "detail": _told(values["detail"])})
+        return cls(**{**values, "detail": _detail(values["detail"])})
 
 
 class AuditPage(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 class AuditVerification(msgspec.Struct, frozen=True):
-    """`last` and `digest`, kept elsewhere, also prove later that no line was taken from the end."""
+    """`last` and `digest`, stored elsewhere, prove later that no entry was removed from the end."""
 
     lines: int
     last: int
@@ -60,33 +60,33 @@ class AuditVerification(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-async def record(tx: Tx, deed: AuditedAction) -> int:
-    """The number of the new line. To be called last in a transaction: everybody who records waits for its end."""
-    detail = msgspec.json.encode(deed.detail, order="sorted").decode()
+async def record(tx: Tx, action: AuditedAction) -> int:
+    """Append an entry and return its number. Call it last in a transaction: all other writers wait until it ends."""
+    detail = msgspec.json.encode(action.detail, order="sorted").decode()
     for _ in range(TRIES_MAX):
         end = await tx.one(q.audit_end)
-        assert end is not None, "it answers even where there is no line yet"  # noqa: S101
+        assert end is not None, "it returns a row even for an empty log"  # noqa: S101
         line = {
             "seq": end["seq"] + 1,
             "at": end["now_at"],
-            "actor": deed.actor,
-            "action": deed.action,
-            "subject": deed.subject,
+            "actor": action.actor,
+            "action": action.action,
+            "subject": action.subject,
             "detail": detail,
             "previous": end["digest"],
         }
         if await tx.one(q.append_audit, **line, digest=_digest(line)) is not None:
             return int(line["seq"])
-    raise Conflict("too many others write into the audit; try again", code="audit_contended")
+    raise Conflict("too many processes write to the audit log at once; try again", code="audit_contended")
 
 
 def _digest(line: Any) -> str:
-    said = (line["seq"], to_micros(line["at"]), *(line[name] for name in ("actor", "action", "subject", "detail")))
-    return sha256(msgspec.json.encode((*said, line["previous"]))).hexdigest()
+    values = (line["seq"], to_micros(line["at"]), *(line[name] for name in ("actor", "action", "subject", "detail")))
+    return sha256(msgspec.json.encode((*values, line["previous"]))).hexdigest()
 
 
-def _told(text: str) -> Any:
-    """As it was written; a line that somebody has changed is shown as it is."""
+def _detail(text: str) -> Any:
+    """Decoded; the raw text if an entry was tampered with."""
     try:
         return decode(text)
     except msgspec.DecodeError:
@@ -94,7 +94,7 @@ def _told(text: str) -> Any:
 
 
 async def page(tx: Tx, *, before: int | None = None, limit: int = 50) -> AuditPage:
-    """Newest first; `next` is the `before` of the page behind."""
+    """Newest first; `next` is the `before` of the next page."""
     check_limit(limit, "lines", most=PAGE_MAX)
     rows = await tx.all(q.page_audit, before=SEQ_MAX if before is None else before, limit=limit + 1)
     lines = [AuditEntry.from_row(row) for row in rows[:limit]]
@@ -102,9 +102,9 @@ async def page(tx: Tx, *, before: int | None = None, limit: int = 50) -> AuditPa
 
 
 async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -> AuditVerification:
-    """Walk all lines from the first, and name the first that is wrong.
+    """Check all entries from the first, and return the first that is wrong.
 
-    `seq` and `digest` are those of a line that was the last at some earlier time: it must still be there.
+    `seq` and `digest` are those of an earlier last entry, which must still be there.
     """
     if (seq is None) is not (digest is None):
         raise InvalidField("seq and digest must be given together", field="seq" if seq is None else "digest")
@@ -116,17 +116,17 @@ async def verify(tx: Tx, *, seq: int | None = None, digest: str | None = None) -
                 return AuditVerification(last, last, previous, wrong=row["seq"], why=fault)
             last, previous = row["seq"], row["digest"]
     if seq is not None and seq > last:
-        return AuditVerification(last, last, previous, wrong=seq, why=f"the lines after {last} are gone")
+        return AuditVerification(last, last, previous, wrong=seq, why=f"the entries after {last} are missing")
     return AuditVerification(last, last, previous)
 
 
 def _fault(row: Row, last: int, previous: str) -> str | None:
     if row["seq"] != last + 1:
-        return f"a line before it is missing: {last} is followed by {row['seq']}"
+        return f"an entry before it is missing: {last} is followed by {row['seq']}"
     if row["previous"] != previous:
-        return "it does not continue the line before"
-    return None if row["digest"] == _digest(row) else "its text was changed"
+        return "its link to the previous entry is wrong"
+    return None if row["digest"] == _digest(row) else "its content was changed"
 
 
 def _mismatch(row: Row, seq: int | None, digest: str | None) -> str | None:
-    return "it is not the line that was there" if row["seq"] == seq and row["digest"] != digest else None
+    return "its digest is not the given one" if row["seq"] == seq and row["digest"] != digest else None

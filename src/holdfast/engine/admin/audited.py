@@ -1,4 +1,4 @@
-"""What operators do, told as it is done: the deed and its line in the audit, both or neither."""
+"""Audited operations: the change and its entry in the audit log are committed together."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _Answer = TypeVar("_Answer")
 
 class Audited(Component):
     async def _audited(
-        self, work: Callable[[Tx], Awaitable[_Answer]], tell: Callable[[_Answer], _audit.AuditedAction]
+        self, work: Callable[[Tx], Awaitable[_Answer]], entry_of: Callable[[_Answer], _audit.AuditedAction]
     ) -> _Answer:
-        """What an operator does, and the line that tells of it: both or neither."""
+        """Run `work` and append the entry that `entry_of` makes of its result, in one transaction."""
 
         async def both(tx: Tx) -> _Answer:
             answer = await work(tx)
-            await _audit.record(tx, tell(answer))
+            await _audit.record(tx, entry_of(answer))
             return answer
 
         return await self.store.write(both)
@@ -29,9 +29,9 @@ class Audited(Component):
         self,
         by: str | None,
         work: Callable[[Tx], Awaitable[_Answer]],
-        tell: Callable[[_Answer], tuple[str, str, dict[str, Any]]],
+        entry_of: Callable[[_Answer], tuple[str, str, dict[str, Any]]],
     ) -> _Answer:
-        """`tell` says what was done, to whom, and more; where nobody in particular did it, nothing is told."""
+        """`entry_of` returns action, subject and detail. Without `by` there is no entry."""
         if by is None:
             return await self.store.write(work)
-        return await self._audited(work, lambda answer: _audit.AuditedAction(by, *tell(answer)))
+        return await self._audited(work, lambda answer: _audit.AuditedAction(by, *entry_of(answer)))

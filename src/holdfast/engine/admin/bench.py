@@ -12,7 +12,7 @@ PAGE = 1000
 
 class Bench(Component):
     def baseline(self, payload: str) -> BenchBaseline:
-        """Hand-written SQL on the same database."""
+        """The same work as hand-written SQL on this database."""
         return BenchBaseline(self.store, payload)
 
     async def unfinished(self, job_type: str) -> int:
@@ -20,7 +20,7 @@ class Bench(Component):
         return row["waiting"] + row["running"] if row else 0
 
     async def finished(self, job_type: str, first: str) -> Row | None:
-        """Number, begin and end of the finished jobs from id `first` on."""
+        """Number, start and end of the finished jobs from id `first` on."""
         return await self.store.read(lambda tx: tx.one(q.bench_done, first=first, type=job_type))
 
     async def cancel_waiting(self, job_type: str) -> None:

@@ -1,4 +1,4 @@
-"""Many jobs at once: what `cancel` and `redrive` do to each of some jobs. A rehearsal is undone at its end."""
+"""Bulk operations: cancel, wake or redrive many jobs in one transaction. A dry run is rolled back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BulkOutcome(NamedTuple):
-    """What became of one job: `what` in a word; the job that was made of it; why it was refused."""
+    """The outcome for one job, with the id of its redrive or the refusal."""
 
     job_id: str
     what: str
@@ -37,7 +37,7 @@ class BulkOutcome(NamedTuple):
 
 
 class BulkVerb(Protocol):
-    """`states` are those it moves jobs from where the filter names none."""
+    """`states`: the jobs that it selects if the filter names no states."""
 
     @property
     def name(self) -> str: ...
@@ -69,7 +69,7 @@ class BulkWake:
 
 
 class RedriveRate(NamedTuple):
-    """The first of the new jobs may run at that time, and so many in each second after it."""
+    """The first new job may run at `start`, and `per_second` of them in each second after it."""
 
     start: datetime
     per_second: float
@@ -79,9 +79,9 @@ class RedriveRate(NamedTuple):
 
 
 class BulkRedrive:
-    """Once, unless told otherwise: whoever begins again half-way makes no second job of what has a successor.
+    """Redrives each job once, unless `again`: a repeat after an interruption skips jobs that were redriven.
 
-    Two at once see no successor yet. A key made of the old job's id keeps the second from making one too.
+    Two concurrent calls see no successor yet; an idempotency key made of the old job's id prevents a second one.
     """
 
     name = "redrive"
@@ -98,7 +98,7 @@ class BulkRedrive:
             return BulkOutcome(job_id, "already_redriven", before[-1])
         try:
             made = await redrive(tx, ctx, job_id, idempotency_key=f"redrive:{job_id}", run_at=run_at)
-        except KeyReused as taken:  # at another pace, at the same moment
+        except KeyReused as taken:  # by a concurrent call with another rate
             return BulkOutcome(job_id, "already_redriven", taken.fields["job_id"])
         return BulkOutcome(job_id, "already_redriven" if made.existed else "redriven", made.id)
 
@@ -115,7 +115,7 @@ async def carry_out(
     rehearse: bool = False,
     tell: Tell | None = None,
 ) -> list[BulkOutcome]:
-    """An outcome for each, in one transaction, with the line of the audit that `tell` makes of them."""
+    """Apply the verb to each job in one transaction, with the audit entry that `tell` makes of the outcomes."""
     places = list(enumerate(job_ids, start=first))
 
     async def together(tx: Tx) -> list[BulkOutcome]:

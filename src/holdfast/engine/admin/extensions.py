@@ -1,4 +1,4 @@
-"""Extensions that this database knows: who has one, what needs it, and how an operator takes such a need back."""
+"""Extensions that the database knows: which processes have them, which jobs need them, and how to forget one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.store import Tx, q
 
 
 class KnownExtension(msgspec.Struct, frozen=True):
-    """`live`: a process that has it has just said so. `job_types`: those with hooks of it, and the apps that say so.
-    `jobs`: how many that have not ended need it, counted up to `COUNTED_MAX`."""
+    """`live`: a live process has it. `job_types`: the types with its hooks, and the apps that declare so. `jobs`: the
+    number of unfinished jobs that need it, counted up to `COUNTED_MAX`."""
 
     name: str
     live: bool
@@ -60,7 +60,8 @@ async def require_forgettable(tx: Tx, name: str) -> KnownExtension:
 
 
 async def forget(tx: Tx, name: str, *, batch: int) -> Forgotten:
-    """No job needs its hooks any more, and none of them runs for these jobs. What it keeps in its own tables stays."""
+    """Remove the need for an extension from types and unfinished jobs: its hooks no longer run for them. The tables of
+    the extension stay."""
     await require_forgettable(tx, name)
     types = [row["name"] for row in await tx.all(q.types_with_needs) if await _forget_in_type(tx, row, name)]
     jobs = 0
@@ -80,9 +81,9 @@ async def _forget_in_type(tx: Tx, row: Any, name: str) -> bool:
         return False
     now = {app: needs for app, needs in now.items() if needs}
     needs = sorted({need for needs in now.values() for need in needs})
-    told = {"needs": _json(needs), "needs_by": _json(now)}
-    if await tx.one(q.put_needs, name=row["name"], before=row["needs_by"], **told) is None:
-        raise Conflict(f"job type {row['name']!r} is declared at this moment; try again", code="job_type_contended")
+    stored = {"needs": _json(needs), "needs_by": _json(now)}
+    if await tx.one(q.put_needs, name=row["name"], before=row["needs_by"], **stored) is None:
+        raise Conflict(f"an app has just declared job type {row['name']!r}; try again", code="job_type_contended")
     return True
 
 

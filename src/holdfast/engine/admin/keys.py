@@ -1,4 +1,4 @@
-"""Keys: made, found, handed over to a new one, taken back. The text of a key leaves this file once, when it is made."""
+"""API keys: create, look up, rotate, revoke. The secret is returned once, on creation; only its digest is stored."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from holdfast.store.queries import Query
 
 
 class Issued(NamedTuple):
-    """A new key; its text is nowhere else, and cannot be had again."""
+    """A new key with its secret text, which is not stored."""
 
     key: Key
     text: str
 
 
 class LiveKey(NamedTuple):
-    """A key that is neither revoked nor expired, and what its secret must hash to."""
+    """A key that is neither revoked nor expired, with the digest of its secret."""
 
     key: Key
     digest: str
@@ -49,7 +49,7 @@ async def _issue(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
 async def register(
     tx: Tx, ctx: EngineContext, new: workers.NewWorker, queues: list[str] | None
 ) -> tuple[WorkerRecord, str]:
-    """A worker and its key: both or neither."""
+    """Register a worker and create its key, in one transaction."""
     worker = await workers.register(tx, ctx, new)
     await tx.one(q.beat_worker, worker=worker.id, liveness=Liveness.ACTIVE, slots=None)
     made = await create(tx, ctx, NewKey(kind=Kind.WORKER, worker_id=worker.id, name=new.name, queues=queues))
@@ -74,7 +74,7 @@ async def kinds(tx: Tx) -> frozenset[Kind]:
 
 
 async def revoke(tx: Tx, key_id: str) -> Key:
-    """At once, and once: a repeat leaves the first time as it is."""
+    """Revoke at once. A repeat does not change the time of the first call."""
     return _known(await _found(tx, q.revoke_key, key_id), key_id)
 
 
@@ -84,15 +84,15 @@ async def revoke_of_worker(tx: Tx, worker: str) -> list[Key]:
 
 
 async def rotate(tx: Tx, ctx: EngineContext, key_id: str, overlap_seconds: float) -> Issued:
-    """A new key with the same rights and the same length of life; the old one lives on for the overlap."""
+    """Rotate a key: issue a replacement with the same rights and lifetime; the old key expires after the overlap."""
     check_number(overlap_seconds, "overlap_seconds")
     old = await get(tx, key_id)
     if await tx.one(q.end_key_soon, id=key_id, seconds=float(overlap_seconds)) is None:
-        raise Conflict(f"key {key_id} is over; make a new one", code="key_inactive")
-    return await _issue(tx, ctx, _heir(old))
+        raise Conflict(f"key {key_id} is revoked or expired; create a new one", code="key_inactive")
+    return await _issue(tx, ctx, _replacement(old))
 
 
-def _heir(old: Key) -> NewKey:
+def _replacement(old: Key) -> NewKey:
     return NewKey(
         kind=old.kind,
         tenant=old.tenant,
@@ -106,7 +106,7 @@ def _heir(old: Key) -> NewKey:
     )
 
 
-async def were_used(tx: Tx, key_ids: list[str]) -> None:
+async def mark_used(tx: Tx, key_ids: list[str]) -> None:
     await tx.all(q.keys_were_used, ids=key_ids)
 
 

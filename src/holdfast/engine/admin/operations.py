@@ -43,7 +43,7 @@ class Keys(Audited):
     get = reading(_keys.get)
     all = reading(_keys.listed)
     kinds = reading(_keys.kinds)
-    mark_used = writing(_keys.were_used, alone=True)
+    mark_used = writing(_keys.mark_used, alone=True)
     server_secret = writing(_secrets.secret)
 
 
@@ -53,7 +53,7 @@ class Sessions(Component):
     begin = writing(_sessions.begin)
     find_live = reading(_sessions.find_live)
     end = writing(_sessions.end)
-    mark_used = writing(_sessions.were_used, alone=True)
+    mark_used = writing(_sessions.mark_used, alone=True)
     prune = writing(_sessions.prune)
 
 

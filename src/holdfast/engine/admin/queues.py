@@ -1,4 +1,4 @@
-"""Pausing a queue stops claims, not creates, and does not touch what runs."""
+"""Queues: job counts, pause and resume. A pause stops claims; creates and running jobs go on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store import Row, Tx, q
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """What waits in it and since when, and whether it is held back. A name is another queue for each tenant."""
+    """Job counts and pause state of one queue of one tenant."""
 
     tenant: str
     name: str
@@ -23,7 +23,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 async def listed(tx: Tx) -> list[Queue]:
-    """All that hold a job or are paused."""
+    """All queues that contain a job or are paused."""
     counted: dict[tuple[str, str], list[Row]] = {}
     for row in await tx.all(q.queue_counts):
         counted.setdefault((row["tenant"], row["queue"]), []).append(row)

@@ -1,4 +1,4 @@
-"""What all servers before one database share, so that each knows what another has signed."""
+"""Secrets that all servers of one database share, so that each can verify what another has signed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ BITS = 256
 
 
 async def secret(tx: Tx, ctx: EngineContext, name: str) -> bytes:
-    """The first to ask makes it."""
+    """The first call creates it."""
     row = await tx.one(q.secret, name=name)
     if row is None:
         await tx.one(q.put_secret, name=name, value=f"{ctx.ids.bits(BITS):064x}")
-        row = await tx.one(q.secret, name=name)  # ours, or that of whoever was quicker
+        row = await tx.one(q.secret, name=name)  # this one, or that of a concurrent call
     assert row is not None  # noqa: S101
     return bytes.fromhex(row["value"])

@@ -1,4 +1,4 @@
-"""Sessions: a browser that has shown a key once shows a cookie from then on. Only a digest of it is stored."""
+"""Browser sessions: after a login with a key, a cookie authenticates the browser. Only its digest is stored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.store import Tx, q
 
 
 class Session(NamedTuple):
-    """One that is not over yet. Whether its key is good is another question."""
+    """A session that has not expired. The caller checks its key."""
 
     key_id: str
     expires_at: datetime
 
 
 class NewSession(NamedTuple):
-    """A new session; its token is nowhere else."""
+    """A new session with its token, which is not stored."""
 
     token: str
     expires_at: datetime
@@ -42,7 +42,7 @@ async def end(tx: Tx, digest: str) -> bool:
     return await tx.one(q.end_session, digest=digest) is not None
 
 
-async def were_used(tx: Tx, digests: list[str]) -> None:
+async def mark_used(tx: Tx, digests: list[str]) -> None:
     await tx.all(q.sessions_were_used, digests=digests)
 
 

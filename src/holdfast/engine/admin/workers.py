@@ -1,4 +1,4 @@
-"""The registry of workers. `enabled` is an operator's word, liveness is what the heartbeats say."""
+"""The registry of workers. Operators set `enabled`; heartbeats set the liveness."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast.model.numbers import check_count, check_number
 from holdfast.model.worker import ClaimScope, Holding
 from holdfast.store import Tx, q
 
-SCOPES_MAX = 20  # of processes that share a key
+SCOPES_MAX = 20  # of one worker; several processes may share its key
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """Registering an id again updates what it can do; it never switches a disabled worker on."""
+    """A registration. Registering an id again updates the worker, but does not enable a disabled one."""
 
     id: str | None = None
     name: str | None = None
@@ -68,13 +68,13 @@ async def get(tx: Tx, worker: str) -> WorkerRecord:
 
 
 async def holds(tx: Tx) -> dict[str, Holding]:
-    """What each worker holds that holds any."""
+    """The running jobs of each worker that has any."""
     rows = await tx.all(q.held_by_worker)
     return {row["lease_worker"]: Holding(row["jobs"], row["oldest"]) for row in rows}
 
 
 async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
-    """Keep what a worker's claims ask for, so that `why` need not guess; scopes it no longer asks for are dropped."""
+    """Record what a worker claims, for `jobs why`; the newest `SCOPES_MAX` scopes are kept."""
     row, clock = await tx.one(q.worker, id=worker), await tx.one(q.clock)
     if row is None or clock is None:
         return
@@ -92,15 +92,15 @@ async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> WorkerRecord:
 
 
 async def mark_silent(tx: Tx) -> list[WorkerRecord]:
-    """Workers not heard from for their own threshold go offline; their next heartbeat brings them back."""
+    """Mark workers without a heartbeat for `offline_seconds` as offline; their next heartbeat reverts it."""
     return [WorkerRecord.from_row(row) for row in await tx.all(q.silent_workers)]
 
 
 async def forget(tx: Tx, seconds: float) -> int:
-    """Worker processes that ended long ago and hold nothing; whoever registered by other means stays."""
+    """Delete local worker processes that ended long ago and hold no leases; disabled ones stay."""
     check_number(seconds, "seconds")
     gone = [(row["id"], row["name"]) for row in await tx.all(q.forget_workers, seconds=float(seconds))]
     if gone:
-        await tx.all(q.keep_worker_names, past=gone)  # for the record of their attempts
-        await tx.all(q.prune_events, ids=[worker for worker, _ in gone])  # what the log says of them
+        await tx.all(q.keep_worker_names, past=gone)  # attempts show them
+        await tx.all(q.prune_events, ids=[worker for worker, _ in gone])
     return len(gone)

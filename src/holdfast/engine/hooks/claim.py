@@ -1,4 +1,4 @@
-"""claim, for job types with hooks: guards decide on each job before it is given away, effects follow."""
+"""claim for job types with hooks: guards decide on each job before it is leased, effects run afterwards."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.engine.hooks.moves import (
     Found,
     LockWaits,
     PutOff,
+    blamed_on,
     defer_refused,
     each_by_itself,
-    in_name_of,
     jobs_of,
-    put_off,
+    record_deferrals,
     run_hook,
 )
 from holdfast.engine.move import move
@@ -31,30 +31,30 @@ from holdfast.store import Row, Tx, q
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The worker may have the job. So may it if a guard answers nothing."""
+    """The worker may run the job. Returning None means the same."""
 
 
 class Defer(msgspec.Struct, frozen=True):
-    """Not now: ask again after so many seconds."""
+    """Not now: ask again after this many seconds."""
 
     seconds: float
-    reason: str = "deferred"  # of the job, as `jobs why` tells it
+    reason: str = "deferred"  # shown by `jobs why`
 
 
 class RejectJob(msgspec.Struct, frozen=True):
-    """Policy says no, before the job ran; where its lifecycle has that move."""
+    """Reject the job before it runs, if its lifecycle allows that."""
 
     code: str
     message: str = ""
 
 
 class CancelJob(msgspec.Struct, frozen=True):
-    """The job is no longer wanted; where its lifecycle has that move."""
+    """Cancel the job, if its lifecycle allows that."""
 
     reason: str = "canceled"
 
 
-ROUNDS_MAX = 8  # of a claim in one lane, each of which looks at twice as many jobs as the one before
+ROUNDS_MAX = 8  # of a claim in one lane; each reads twice as many jobs as the one before
 GIVEN_MAX = 100_000
 
 Verdict = Allow | Defer | RejectJob | CancelJob
@@ -64,21 +64,21 @@ _VERDICTS = (Allow, Defer, RejectJob, CancelJob)
 async def claim_with_hooks(
     tx: Tx, ctx: EngineContext, job_type: str, wanted: dict[str, Any], holder: dict[str, Any]
 ) -> list[Row]:
-    """Leases from one lane of a type with hooks."""
+    """Lease jobs from one lane of a type with hooks."""
     if not ctx.hooks.have("claim", job_type):
         query = ctx.mine(q.claim_jobs)
         leases = await move(tx, ctx, query, actor=Actor.WORKER, brief=True, **wanted, **holder)
     else:
         leases = await _claim_in_rounds(tx, ctx, wanted, holder)
     given = ctx.given_with_hooks
-    if len(given) > GIVEN_MAX:  # reported elsewhere, or never
+    if len(given) > GIVEN_MAX:  # jobs reported to another process, or never
         given.clear()
     given.update(row["id"] for row in leases)
     return leases
 
 
 async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
-    """What guards put off or end does not stand in front of what is behind it: each round looks further."""
+    """Each round reads further, so that jobs that guards defer or end do not block the jobs behind them."""
     leases: list[Row] = []
     place = {name: wanted[name] for name in ("lane", "floor", "waits")}
     claiming = _Claiming(tx, ctx, holder)
@@ -90,7 +90,7 @@ async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: dict[str, Any], h
             found = [Found(row["id"], row) for row in rows]
             answers = await claiming.claim_some(found, left) if found else {}
         leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
-        if len(leases) == wanted["most"] or len(rows) < look or claiming.patience.is_over:
+        if len(leases) == wanted["most"] or len(rows) < look or claiming.lock_waits.is_over:
             break
     return leases
 
@@ -98,21 +98,21 @@ async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: dict[str, Any], h
 class _Claiming:
     def __init__(self, tx: Tx, ctx: EngineContext, holder: dict[str, Any]) -> None:
         self._tx, self._ctx, self._holder = tx, ctx, holder
-        self.patience = LockWaits(ctx)
+        self.lock_waits = LockWaits(ctx)
 
     async def claim_some(self, found: list[Found], left: int) -> dict[str, Row | HoldfastError | None]:
-        """A job whose hook fails is deferred, so that it does not stand in front of the others."""
+        """A job whose hook fails is deferred, so that it does not block the others."""
         answers: dict[str, Row | HoldfastError | None] = {}
-        while found and left and not self.patience.is_over:
+        while found and left and not self.lock_waits.is_over:
             some, found = found[:left], found[left:]
-            settled = await each_by_itself(self._tx, self._ctx, "claim", some, self.claim, self.patience)
+            settled = await each_by_itself(self._tx, self._ctx, "claim", some, self.claim, self.lock_waits)
             left -= sum(not isinstance(answer, HoldfastError | None) for answer in settled.values())
             answers |= settled
         await defer_refused(self._tx, self._ctx, answers)
         return answers
 
     async def claim(self, found: list[Found]) -> dict[str, Row | None]:
-        """A lease for each that the guards allow; None for those that they put off or end."""
+        """A lease for each job that the guards allow; None for jobs that they defer or end."""
         allowed: list[str] = []
         deferred: list[PutOff] = []
         by_itself = len(found) == 1
@@ -122,9 +122,9 @@ class _Claiming:
                 allowed.append(job.id)
                 continue
             hook, verdict = refusal
-            with in_name_of(hook):
+            with blamed_on(hook):
                 if isinstance(verdict, Defer):
-                    deferred.append(_put_off(job.id, hook, verdict))
+                    deferred.append(_deferral(job.id, hook, verdict))
                 else:
                     await self._carry_out(job, verdict)
         if deferred:
@@ -136,7 +136,7 @@ class _Claiming:
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
     async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | RejectJob | CancelJob] | None:
-        """The first answer that is no, and who gave it."""
+        """The first verdict other than `Allow`, with its hook."""
         request = ClaimRequest(job=job, worker=self._holder["worker"])
         for hook in self._ctx.hooks.guards("claim", job.type):
             called = hook.function(self._tx, request)
@@ -165,10 +165,10 @@ class _Claiming:
     async def _defer(self, moves: list[PutOff]) -> None:
         deferred = [(move.job_id, move.seconds, move.reason) for move in moves]
         await self._tx.all(self._ctx.mine(q.defer_jobs), deferred=deferred)
-        await put_off(self._tx, self._ctx, "claim", moves)
+        await record_deferrals(self._tx, self._ctx, "claim", moves)
 
 
-def _put_off(job_id: str, hook: Hook, verdict: Defer) -> PutOff:
+def _deferral(job_id: str, hook: Hook, verdict: Defer) -> PutOff:
     check_number(verdict.seconds, "seconds")
     check_name(verdict.reason, "reason")
     return PutOff(job_id, hook.extension, verdict.reason, float(verdict.seconds))

@@ -1,6 +1,6 @@
-"""create, for job types with hooks: guards before the insert, effects after it, all in one transaction.
+"""create for job types with hooks: guards run before the insert, effects after it, in one transaction.
 
-A repeated request makes nothing new, so no guard is asked again: the first request may have used up what it watches.
+A repeated request creates nothing, so its guards do not run: the first request may have used up a quota they check.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.engine.accept import accept_born
+from holdfast.engine.accept import accept_in_create
 from holdfast.engine.context import EngineContext
-from holdfast.engine.hooks.moves import each_by_itself, in_name_of, run_hook
+from holdfast.engine.hooks.moves import blamed_on, each_by_itself, run_hook
 from holdfast.engine.idempotency import key_holders, key_locked, owner_of
 from holdfast.engine.insert import CheckedJob, Created, checked, insert, prepare
 from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
@@ -26,7 +26,7 @@ Answer = Created | HoldfastError
 
 
 class CreateRequest:
-    """What a guard on `create` is asked about. It may set the idempotency key, or answer with a job that exists."""
+    """The argument of a guard on `create`, which may set the idempotency key or answer with an existing job."""
 
     __slots__ = ("existing", "job", "verb")
 
@@ -39,14 +39,14 @@ class CreateRequest:
         self.job = msgspec.structs.replace(self.job, idempotency_key=key)
 
     def derive_key(self, subject: str, *request: Any, within_seconds: float = WITHIN_SECONDS) -> None:
-        """Who asks, and what for: the same again within that time is the same job, unless it failed.
+        """Set a key made of the subject and the request: a repeat within that time gets the same job, unless it failed.
 
-        A key that the request brings stays.
+        A key that the client sent stays.
         """
         self.job = with_derived_key(self.job, subject, *request, within_seconds=within_seconds)
 
     def answer_with(self, job_id: str) -> None:
-        """Create nothing: this job is the answer."""
+        """Create nothing; answer with this job."""
         self.existing = job_id
 
 
@@ -56,18 +56,18 @@ class _Item(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request after its guards; `existing`: the job that one of them answered with."""
+    """A request after its guards. `existing`: the job that a guard answered with."""
 
     checked: CheckedJob
     existing: Created | None = None
 
 
 class _NotTogether(Exception):
-    """A key of the batch is held: each job is to be looked at by itself."""
+    """A key of the batch is taken: the jobs must be created one by one."""
 
 
 class _Settled(Exception):
-    """What the guards have written is undone: this is the answer."""
+    """Roll back what the guards have written, and answer with this."""
 
     def __init__(self, answer: Answer | None) -> None:
         self.answer = answer
@@ -110,18 +110,18 @@ class _Creation:
             raise _NotTogether
         made = [batch.made(row) for row in batch.fresh]
         if self._accept and (waiting := [one.id for one in made if one.waits]):
-            await accept_born(self._tx, self._ctx, waiting, actor=self._actor)
+            await accept_in_create(self._tx, self._ctx, waiting, actor=self._actor)
             made = [one.accepted() for one in made]
         rows = iter(made)
         return [one.existing or next(rows) for one in asked]
 
     async def _ask(self, one: CheckedJob, *, repeats: bool = False) -> _Asked:
-        """All guards on one request. `repeats`: as soon as one of them sets a key, see whether it is held."""
+        """Run all guards of one request. `repeats`: when a guard sets a key, check whether it is taken."""
         request = CreateRequest(one.job)
         for hook in self._ctx.hooks.guards("create", one.job.type):
             called = hook.function(self._tx, request)
             await run_hook(self._tx, self._ctx, hook, called, guard=True, by_itself=repeats)
-            with in_name_of(hook):
+            with blamed_on(hook):
                 if request.existing is not None:
                     job = await get(self._tx, request.existing, one.job.tenant)
                     return _Asked(one, Created(job.id, job.state, existed=True))
@@ -141,7 +141,7 @@ class _Creation:
                     return await self._guarded(one)
             except _Settled as settled:
                 return settled.answer or contended(one.job)
-            except _NotTogether:  # the key was taken at this moment
+            except _NotTogether:  # another transaction has just taken the key
                 continue
             except self._tx.lock_errors:
                 return key_locked([one.job.idempotency_key])

@@ -1,7 +1,7 @@
-"""Guards and effects: functions of extensions that run in the same transaction as a move, for the job types they name.
+"""Guards and effects: functions of extensions that run in the transaction of a verb, for the job types they name.
 
-A guard sees the request before the move and may refuse it. An effect sees the moved job and writes what must be true
-together with the move. Both may await the transaction and nothing else.
+A guard gets the request before the transition and may refuse it. An effect gets the job after the transition, and its
+writes commit with it. Both may await the transaction and nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Hook(NamedTuple):
 
 
 class Hooks:
-    """By verb and job type. `extensions` are all that this process has, with hooks or without."""
+    """The hooks of this process by verb and job type. `extensions` are all that it has, with or without hooks."""
 
     def __init__(self) -> None:
         self.extensions: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Hooks:
         self._keep(self._effects, EFFECTIVE, "effect", Hook(extension, function), verbs, job_types)
 
     def explain(self, extension: str, job_types: Iterable[str], function: Explanation) -> None:
-        """For `jobs why`. It moves nothing, so no job needs it."""
+        """An explanation for `jobs why`. It is optional: its jobs also run in processes without the extension."""
         self.add(extension)
         for job_type in job_types:
             self._explanations.setdefault(job_type, []).append(Hook(extension, function))
@@ -85,22 +85,22 @@ class Hooks:
                 table.setdefault((verb, job_type), []).append(hook)
 
     def needs_of(self, job_type: str) -> list[str] | None:
-        """The extensions that have hooks on this type."""
+        """The extensions with hooks on this type."""
         return self._needs.get(job_type)
 
     def missing(self, needs: list[str] | None) -> list[str]:
-        """Those of the extensions that a job needs that this process does not have."""
+        """The needed extensions that this process does not have."""
         return [name for name in needs or () if name not in self.extensions]
 
     def missing_of(self, row: Row) -> list[str]:
         return self.missing(msgspec.json.decode(row["needs"])) if row["needs"] is not None else []
 
     def have(self, verb: str, job_type: str) -> bool:
-        """Has an extension a say in this move?"""
+        """Whether a type has hooks on this verb."""
         return (verb, job_type) in self._guards or (verb, job_type) in self._effects
 
     def guarded(self, verb: str) -> bool:
-        """Is there a guard on this verb, whatever the job type?"""
+        """Whether any type has a guard on this verb."""
         return any(known == verb for known, _ in self._guards)
 
     def guards(self, verb: str, job_type: str) -> list[Hook]:
@@ -110,26 +110,26 @@ class Hooks:
         return self._effects.get((verb, job_type), [])
 
 
-def told(error: BaseException | None, chars_max: int) -> str:
-    """An error of an extension's, as text that every database can keep."""
+def error_text(error: BaseException | None, chars_max: int) -> str:
+    """The error of an extension as text that every database can store."""
     try:
-        says = f"{error}"
+        text = f"{error}"
     except Exception:
-        says = "what it says cannot be shown"
-    return readable(f"{type(error).__name__}: {says}")[:chars_max]
+        text = "the message cannot be shown"
+    return readable(f"{type(error).__name__}: {text}")[:chars_max]
 
 
 def warn_of_blocking(extension: str, function: object, seconds: float) -> None:
     log.warning(
-        "extension %s held up all other work of this process for %.1f s; it must compute nothing that takes long, and "
-        "wait for nothing but its transaction",
+        "extension %s blocked the event loop of this process for %.1f s; a hook must not run long computations, and "
+        "must await nothing but its transaction",
         *(named(extension, function), seconds),
         extra={"extension": extension},
     )
 
 
 def check_verbs(extension: str, what: str, verbs: tuple[str, ...], known: tuple[str, ...]) -> None:
-    if not verbs or not all(isinstance(verb, str) for verb in verbs):  # `@ext.guard` without its brackets
+    if not verbs or not all(isinstance(verb, str) for verb in verbs):  # `@ext.guard` without parentheses
         raise Invalid(f"extension {extension!r}: name the verbs of a {what}: {', '.join(known)}", code="invalid_hook")
     for verb in verbs:
         if verb not in known:

@@ -1,6 +1,6 @@
-"""Moves of jobs that need hooks: a batch in one savepoint; if a hook fails, each job of it in a savepoint of its own.
+"""Transitions of jobs with hooks: a batch in one savepoint; if a hook fails, each job in its own savepoint.
 
-So the jobs beside a job whose hook fails are moved, that job is left as it was, and its move is tried again later.
+So one failing hook affects only its own job, which stays as it was; its transition is tried again later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.engine.context import EngineContext, Which
-from holdfast.engine.hooks.hooks import Hook, log, told, warn_of_blocking
+from holdfast.engine.hooks.hooks import Hook, error_text, log, warn_of_blocking
 from holdfast.engine.preconditions import extension_missing
 from holdfast.errors import HoldfastError, HookFailed, OutcomeUnknown, StoreError
 from holdfast.model import Job
@@ -23,8 +23,8 @@ from holdfast.model.json import readable
 from holdfast.store import Row, Tx, q
 from holdfast.store.queries import Query
 
-REFUSED_SECONDS = 60.0  # until a sweep or a claim that a guard has refused is tried again
-_ASKED_AGAIN = ("accept", "claim", "requeue")  # by sweeps and claims: no caller hears why a guard said no
+REFUSED_SECONDS = 60.0  # until a job that a guard refused is tried again
+_ASKED_AGAIN = ("accept", "claim", "requeue")  # retried by maintenance and claims; no caller gets the refusal
 
 
 class _HasId(Protocol):
@@ -37,14 +37,14 @@ _Answer = TypeVar("_Answer")
 
 
 class Found(NamedTuple):
-    """A row that a sweep or an operator is about to move."""
+    """A row that maintenance or an operator is about to change."""
 
     id: str
     row: Row
 
 
 class MoveRequest(msgspec.Struct, frozen=True):
-    """What a guard is asked about: the job as it is before the move, and what the worker reports, if one does."""
+    """The argument of a guard: the job before the transition, and the worker's report, if there is one."""
 
     verb: str
     job: Job
@@ -52,7 +52,7 @@ class MoveRequest(msgspec.Struct, frozen=True):
 
 
 class HookRaised(Exception):
-    """A hook raised. Its cause is what it raised."""
+    """A hook raised; `__cause__` is its exception."""
 
     def __init__(self, hook: Hook, *, refused: bool) -> None:
         super().__init__(hook.name)
@@ -66,25 +66,27 @@ async def in_two_passes(
     items: list[_Item],
     work: Callable[[Which, list[_Item]], Awaitable[Mapping[str, _Answer]]],
 ) -> dict[str, _Answer | HoldfastError]:
-    """The jobs that need no hooks as one batch; then those that do, as far as they are ours."""
+    """Run `work` for the jobs without hooks as one batch, then for those with hooks of this process."""
     answers: dict[str, _Answer | HoldfastError] = {}
     if not ctx.hooks.extensions:
         answers |= await work(ctx.plain, items)
         return answers
-    given = ctx.given_with_hooks  # what was claimed here with hooks is not looked for among the others first
+    given = ctx.given_with_hooks  # jobs known to have hooks are left out of the first pass
     if plain := [item for item in items if item.id not in given]:
         answers |= await work(ctx.plain, plain)
     if left := [item for item in items if item.id not in answers]:
         answers |= await each_by_itself(tx, ctx, verb, left, partial(work, ctx.mine))
-    if freed := [item for item in left if item.id in given and item.id not in answers]:  # its type needs hooks no more
+    if freed := [
+        item for item in left if item.id in given and item.id not in answers
+    ]:  # its type has no hooks any more
         answers |= await work(ctx.plain, freed)
     given.difference_update(answers)
     return answers
 
 
 class LockWaits:
-    """Where all hooks wait for one lock, nothing else would get on until each of them has given up: when two single
-    jobs of one call have, the others wait for another call."""
+    """Limits how long one call waits if all hooks wait for the same lock: after two timeouts the other jobs are left
+    for the next call."""
 
     def __init__(self, ctx: EngineContext) -> None:
         self._seconds, self._given_up = ctx.limits.hook_seconds, 0
@@ -103,40 +105,40 @@ async def each_by_itself(
     verb: str,
     items: list[_Item],
     work: Callable[[list[_Item]], Awaitable[Mapping[str, _Answer]]],
-    patience: LockWaits | None = None,
+    lock_waits: LockWaits | None = None,
 ) -> dict[str, _Answer | HoldfastError]:
-    """An answer for each job that `work` moves, a refusal for each whose guard or effect raised."""
+    """The answer of `work` for each job, or a refusal if its guard or effect raised."""
     answers: dict[str, _Answer | HoldfastError] = {}
-    patience, began = patience or LockWaits(ctx), ctx.clock.monotonic()
+    lock_waits, began = lock_waits or LockWaits(ctx), ctx.clock.monotonic()
     try:
         async with tx.savepoint():
             answers.update(await work(items))
-    except OutcomeUnknown:  # of the commit: it may have happened
+    except OutcomeUnknown:  # the commit may have happened
         raise
     except Exception as failure:
         answers.clear()
         if len(items) > 1:
             for item in items:
-                if patience.is_over:
+                if lock_waits.is_over:
                     answers[item.id] = _left_out()
                 else:
-                    answers |= await each_by_itself(tx, ctx, verb, [item], work, patience)
+                    answers |= await each_by_itself(tx, ctx, verb, [item], work, lock_waits)
         else:
-            patience.failed_after(ctx.clock.monotonic() - began)
-            answers[items[0].id] = await _settle_failure(tx, ctx, verb, items[0].id, _of_a_hook(ctx, failure))
+            lock_waits.failed_after(ctx.clock.monotonic() - began)
+            answers[items[0].id] = await _settle_failure(tx, ctx, verb, items[0].id, _hook_failure(ctx, failure))
     return answers
 
 
 def _left_out() -> HookFailed:
     return HookFailed(
-        "hooks on other jobs of this batch took too long; nothing was done about this one: try again",
+        "hooks on other jobs of this batch took too long; this job was not changed: try again",
         retry_after_seconds=1.0,
     )
 
 
-def _of_a_hook(ctx: EngineContext, failure: Exception) -> HookRaised:
-    """Any other failure is raised. A hook that caught the error of a statement is found out when the savepoint ends:
-    which of them it was cannot be told."""
+def _hook_failure(ctx: EngineContext, failure: Exception) -> HookRaised:
+    """Raise a failure that no hook caused. If a hook swallowed the error of a statement, the savepoint cannot end;
+    which hook it was is unknown."""
     if isinstance(failure, HookRaised):
         return failure
     if not isinstance(failure, StoreError) or failure.code != "rolled_back":
@@ -149,7 +151,7 @@ def _of_a_hook(ctx: EngineContext, failure: Exception) -> HookRaised:
 async def by_itself(
     tx: Tx, ctx: EngineContext, verb: str, job: Job, work: Callable[[Which], Awaitable[_Answer]]
 ) -> _Answer:
-    """A move of one job that was asked for by itself. What a hook refuses or fails is raised."""
+    """One transition of one job. Raises if a hook refuses or fails."""
     if missing := ctx.hooks.missing(job.needs):
         raise extension_missing(job.id, job.type, missing)
     if not job.needs:
@@ -166,7 +168,7 @@ async def by_itself(
 
 
 async def defer_refused(tx: Tx, ctx: EngineContext, answers: Mapping[str, Any]) -> None:
-    """Waiting jobs whose hook refused or failed do not stand in front of the others meanwhile."""
+    """Defer jobs whose hook refused or failed, so that they do not block the others."""
     deferred = [
         (job_id, float(answer.fields.get("retry_after_seconds", REFUSED_SECONDS)), answer.code)
         for job_id, answer in answers.items()
@@ -183,7 +185,7 @@ async def moved_rows(
     rows: list[Row],
     work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
 ) -> list[Row]:
-    """Those that moved. What was asked for about one job alone, and refused by a hook, is an error."""
+    """The rows that changed. If there is only one job and a hook refuses it, raise the refusal."""
     moved, refused = await moved_or_refused(tx, ctx, verb, rows, work)
     if refused and len(rows) == 1:
         raise refused[0]
@@ -211,7 +213,7 @@ async def swept_rows(
     wanted: dict[str, Any],
     work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
 ) -> list[Row]:
-    """What a sweep finds and moves: jobs that need no hooks, then those that need ours."""
+    """Find and change rows in a maintenance step: jobs without hooks, then those with hooks of this process."""
     moved = list((await work(ctx.plain, await _found(tx, query, wanted))).values())
     if ctx.hooks.extensions and (found := await _found(tx, ctx.mine(query), wanted)):
         answers = await each_by_itself(tx, ctx, verb, found, partial(work, ctx.mine))
@@ -227,27 +229,27 @@ async def _settle_failure(tx: Tx, ctx: EngineContext, verb: str, job_id: str, fa
     cause, hook = failure.__cause__, failure.hook
     if failure.refused and isinstance(cause, HoldfastError):
         if verb in _ASKED_AGAIN:
-            await put_off(tx, ctx, verb, [PutOff(job_id, hook.extension, cause.message, REFUSED_SECONDS)])
+            await record_deferrals(tx, ctx, verb, [PutOff(job_id, hook.extension, cause.message, REFUSED_SECONDS)])
         return cause
-    says = told(cause, ctx.limits.error_max_chars)
+    text = error_text(cause, ctx.limits.error_max_chars)
     ctx.hook_failures[hook.extension, verb] += 1
-    if verb == "create":  # nothing is left that could be tried again
-        log.warning("extension %s: create failed and was undone: %s", hook.name, says, exc_info=cause)
+    if verb == "create":  # there is no job to retry
+        log.warning("extension %s: create failed and was rolled back: %s", hook.name, text, exc_info=cause)
         return HookFailed(
             f"a hook of extension {hook.extension!r} failed; the job was not created: try again later",
             extension=hook.extension,
             retry_after_seconds=1.0,
         )
-    row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=says)
+    row = await tx.one(q.note_hook_failure, job_id=job_id, verb=verb, extension=hook.extension, error=text)
     count = row["failures"] if row else 1
     log.warning(
-        "extension %s: %s of job %s failed (%d times) and was undone, trying again: %s",
-        *(hook.name, verb, job_id, count, says),
+        "extension %s: %s of job %s failed (%d times) and was rolled back, will retry: %s",
+        *(hook.name, verb, job_id, count, text),
         exc_info=cause if count == 1 else None,
         extra={"job_id": job_id, "verb": verb, "extension": hook.extension},
     )
     return HookFailed(
-        f"job {job_id}: a hook of extension {hook.extension!r} failed; nothing was changed, and it is tried again",
+        f"job {job_id}: a hook of extension {hook.extension!r} failed; the job was not changed: try again later",
         job_id=job_id,
         extension=hook.extension,
         retry_after_seconds=float(min(2**count, 300)),
@@ -255,7 +257,7 @@ async def _settle_failure(tx: Tx, ctx: EngineContext, verb: str, job_id: str, fa
 
 
 class PutOff(NamedTuple):
-    """A move that a guard wants to be asked about again after so many seconds, and why."""
+    """A transition that a guard has deferred, with the reason."""
 
     job_id: str
     extension: str
@@ -263,15 +265,15 @@ class PutOff(NamedTuple):
     seconds: float
 
 
-async def put_off(tx: Tx, ctx: EngineContext, verb: str, moves: list[PutOff]) -> None:
-    """For `jobs why`; and a sweep leaves these out until then."""
+async def record_deferrals(tx: Tx, ctx: EngineContext, verb: str, moves: list[PutOff]) -> None:
+    """Record deferrals: `jobs why` shows them, and maintenance skips the jobs until then."""
     most = ctx.limits.error_max_chars
     rows = [(move.job_id, move.extension, readable(move.reason)[:most], move.seconds) for move in moves]
     await tx.all(q.note_deferred, verb=verb, told=rows)
 
 
 async def ask_guards(tx: Tx, ctx: EngineContext, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
-    """Those on a move of these jobs, which are read under their lock."""
+    """Run the guards on a transition of these jobs, which are read under a lock."""
     guarded = [row["id"] for row in rows if ctx.hooks.guards(verb, row["type"])]
     for job in await jobs_of(tx, verb, guarded):
         await _ask(tx, ctx, MoveRequest(verb, job, reports.get(job.id)), by_itself=len(guarded) == 1)
@@ -283,7 +285,7 @@ async def _ask(tx: Tx, ctx: EngineContext, request: MoveRequest, *, by_itself: b
 
 
 async def run_effects(tx: Tx, ctx: EngineContext, verb: str, rows: Iterable[Row]) -> None:
-    """Those on a move that was just made."""
+    """Run the effects of a transition that was just made."""
     ids = [row["id"] for row in rows if ctx.hooks.effects(verb, row["type"])]
     for job in await jobs_of(tx, verb, ids):
         for hook in ctx.hooks.effects(verb, job.type):
@@ -301,8 +303,8 @@ async def run_hook(
     by_itself: bool,
     answers: tuple[type, ...] = (),
 ) -> Any:
-    """`by_itself`: it is about one job alone, and what it wrote fails in its name. `answers`: what it may return
-    besides nothing."""
+    """Run one hook. `by_itself`: for a single job; its pending writes are flushed, so that their errors are its own.
+    `answers`: the types that it may return, besides None."""
     try:
         answer = await tx.call(called, ctx.limits.hook_seconds, partial(warn_of_blocking, *hook))
         if answer is not None and not isinstance(answer, answers):
@@ -311,14 +313,14 @@ async def run_hook(
         if by_itself:
             await tx.flush()
         return answer
-    except (Exception, SystemExit) as error:  # also one that wants to end the process
+    except (Exception, SystemExit) as error:  # a hook must not end the process
         refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
         raise HookRaised(hook, refused=refused) from error
 
 
 @contextmanager
-def in_name_of(hook: Hook) -> Iterator[None]:
-    """What its answer cannot bring about counts as its own failure."""
+def blamed_on(hook: Hook) -> Iterator[None]:
+    """An error while applying the answer of a hook is a failure of that hook."""
     try:
         yield
     except StoreError:
@@ -328,8 +330,7 @@ def in_name_of(hook: Hook) -> Iterator[None]:
 
 
 async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:
-    """That hooks on this verb are about. If one of them has failed before, that is over, unless it fails again: then
-    all of this is undone."""
+    """Read the jobs for the hooks on this verb, and clear their recorded failures; a new failure rolls that back."""
     rows = await tx.all(q.hooked_jobs, ids=ids, verb=verb) if ids else []
     if failed := [row["id"] for row in rows if row["failed"]]:
         await tx.run(q.clear_hook_failures, ids=failed, verb=verb)
@@ -337,5 +338,5 @@ async def jobs_of(tx: Tx, verb: str, ids: list[str]) -> list[Job]:
 
 
 def _values(row: Row) -> Iterable[Any]:
-    """A row of a caller's connection is a dict."""
+    """On a caller's connection a row is a dict."""
     return row.values() if isinstance(row, dict) else row

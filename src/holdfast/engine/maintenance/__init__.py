@@ -1,1 +1,1 @@
-"""Bounded maintenance steps that any number of processes may run at once."""
+"""Maintenance: bounded steps that any number of processes may run concurrently."""

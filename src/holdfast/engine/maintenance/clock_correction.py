@@ -1,7 +1,7 @@
-"""A clock that was set back: times that lie in the future, though they are past, are corrected.
+"""Correct stored times after the clock of the database was set back.
 
-Without that, an hour back stops retries, recovery and webhooks for an hour. The last sweep shows it: it cannot have
-been after now.
+Without that, a clock set back by an hour stops retries, recovery and webhooks for an hour. It is detected by the time
+of the last sweep, which must not be in the future.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import logging
 from holdfast.engine.context import EngineContext
 from holdfast.store import PostgresStore, SqliteStore, Tx, q
 
-STEPS_MAX = 100  # of one statement in one call; the next sweep goes on
+STEPS_MAX = 100  # batches per statement and call; the next sweep continues
 
 log = logging.getLogger(__name__)
 
 
 async def correct_times(store: PostgresStore | SqliteStore, ctx: EngineContext) -> None:
-    """In bounded steps, each of which may be repeated; the last one says that it is done."""
+    """In bounded, idempotent steps; the last one marks the correction as done."""
     most, jobs = ctx.limits.sweep_batch, 0
     for query in (q.leases_set_back, q.delays_set_back, q.retries_set_back):
         for _ in range(STEPS_MAX):
@@ -26,10 +26,10 @@ async def correct_times(store: PostgresStore | SqliteStore, ctx: EngineContext) 
             if corrected < most:
                 break
         else:
-            log.warning("the database's clock was set back: corrected the times of %d jobs, more are left", jobs)
+            log.warning("the clock of the database was set back: corrected the times of %d jobs, more remain", jobs)
             return
     if await store.write(_correct_the_rest):
-        log.warning("the database's clock was set back: corrected the times of %d jobs", jobs)
+        log.warning("the clock of the database was set back: corrected the times of %d jobs", jobs)
 
 
 async def _correct_the_rest(tx: Tx) -> bool:

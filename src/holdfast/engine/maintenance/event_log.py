@@ -1,7 +1,7 @@
-"""The positions of the event log, after a dump of the database was loaded into another PostgreSQL server.
+"""Rebase the event log after a dump of the database was restored on another PostgreSQL server.
 
-A position is the number of a transaction plus a base. The transactions of a new server begin with low numbers, so new
-events would stand before those that the dump brought, and readers, who are behind these, would never be told of them.
+A position in the log is a transaction id plus a base. A new server starts with low transaction ids, so new events would
+sort before the restored ones, and readers that have read those would never see them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from holdfast.store import PostgresStore, SqliteStore, Tx, q
 from holdfast.store.queries import Query
 
-JUMP = 2**32  # more transactions than a server that was lost may have had since its dump was taken
+JUMP = 2**32  # more transactions than the old server can have run since the dump
 
 _LOCK = Query("lock_event_log", "LOCK TABLE holdfast_event_log IN ACCESS EXCLUSIVE MODE")
 
@@ -19,33 +19,32 @@ log = logging.getLogger(__name__)
 
 
 async def is_ahead(tx: Tx) -> bool:
-    """Does the log hold positions that this server has not given out?"""
+    """Whether the log contains positions that this server has not assigned."""
     [row] = await tx.all(q.log_is_ahead)
     return bool(row["ahead"])
 
 
 async def rebase(store: PostgresStore | SqliteStore) -> bool:
-    """Put new events behind all that are there, if they would not be. True if that was needed."""
+    """Let new events sort after all existing ones. True: that was needed."""
     if not isinstance(store, PostgresStore) or not await store.read(is_ahead):
         return False
 
-    # All who write wait behind us while we wait for a long transaction. So this is tried once, with a short timeout;
-    # maintenance tries again.
+    # While this waits for a long transaction, all writers wait behind it: try once, with a short timeout. Maintenance
+    # tries again.
     await store.write(rebase_within, retry_locked=False)
     return True
 
 
 async def rebase_within(tx: Tx) -> None:
-    """The same in a transaction that has not read the log: two that had, and then waited for the lock, would be in each
-    other's way."""
+    """In a transaction that has not read the log: two that had read it would deadlock on the table lock."""
     await tx.all(_LOCK)
-    if await is_ahead(tx):  # no other process was faster
+    if await is_ahead(tx):  # another process may have done it
         await tx.all(q.rebase, jump=JUMP)
-        tx.after_commit(_tell)
+        tx.after_commit(_log_rebase)
 
 
-def _tell() -> None:
+def _log_rebase() -> None:
     log.warning(
-        "this database was loaded into another server, whose transactions have lower numbers than the positions of "
-        "its events; new events are put behind these: webhooks and streams go on where they were"
+        "the database was restored on another server, whose transaction ids are lower than the positions in the event "
+        "log; the log was rebased: webhooks and streams continue where they were"
     )

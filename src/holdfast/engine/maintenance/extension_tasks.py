@@ -1,6 +1,6 @@
-"""Maintenance of extensions: each task in a transaction of its own, by one process at a time.
+"""Maintenance tasks of extensions: each runs in its own transaction, in one process at a time.
 
-The transaction that runs a task holds its row. If the process dies, the task is as it was, and due in another one.
+The transaction that runs a task locks its row. If the process crashes, the task stays due, and another process runs it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.context import EngineContext
-from holdfast.engine.hooks.hooks import told, warn_of_blocking
+from holdfast.engine.hooks.hooks import error_text, warn_of_blocking
 from holdfast.store import Tx, q
 
-SEEN_SECONDS = 15.0  # so often a process says which extensions it has
+SEEN_SECONDS = 15.0  # how often a process records its extensions
 SOON_SECONDS = 0.5
 TASK_SECONDS = 30.0
-FORGET_SECONDS = 7 * 86_400.0  # a task that is due so long is one that no process knows any more
+FORGET_SECONDS = 7 * 86_400.0  # a task overdue for longer no longer exists in any process
 BACKOFF_MAX_SECONDS = 300.0
 SLACK_SECONDS = 5.0
 
@@ -30,7 +30,7 @@ log = logging.getLogger("holdfast.maintenance")
 
 @dataclass(frozen=True)
 class Task:
-    """Every so many seconds, for so many seconds at most."""
+    """Runs every `every` seconds, for at most `seconds`."""
 
     extension: str
     name: str
@@ -48,12 +48,13 @@ class Task:
 
     @property
     def most(self) -> float:
-        """Nothing that was put off is due later than this."""
+        """The longest wait until the next run."""
         return max(self.every, BACKOFF_MAX_SECONDS) + SLACK_SECONDS
 
 
 class DueTasks(msgspec.Struct, frozen=True):
-    """What a process that has extensions has to do now, and how long it may wait after that."""
+    """The tasks that are due now, and how long to wait after them. `unseen`: this process must record its extensions;
+    `unknown`: its tasks that are not in the database."""
 
     unseen: bool
     unknown: list[Task]
@@ -61,7 +62,7 @@ class DueTasks(msgspec.Struct, frozen=True):
     pause: float
 
 
-async def look(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> DueTasks:
+async def due_tasks(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> DueTasks:
     seen = {row["name"]: row for row in await tx.all(q.extensions)}
     rows = {(row["extension"], row["task"]): row for row in await tx.all(q.maintenance)}
     unseen = any(name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in _names(ctx))
@@ -87,8 +88,8 @@ def _wait(row: Any, task: Task) -> float:
     return 0.0 if seconds > task.most else seconds
 
 
-async def see(tx: Tx, ctx: EngineContext, unknown: Iterable[Task]) -> None:
-    """This process has these extensions, and tasks that the database has not heard of."""
+async def record_extensions(tx: Tx, ctx: EngineContext, unknown: Iterable[Task]) -> None:
+    """Record the extensions of this process, and add its new tasks."""
     await tx.all(q.see_extensions, seen=[(name,) for name in _names(ctx)])
     await tx.all(q.forget_tasks, names=list(_names(ctx)), seconds=FORGET_SECONDS)
     if new := sorted(task.key for task in unknown):
@@ -96,7 +97,7 @@ async def see(tx: Tx, ctx: EngineContext, unknown: Iterable[Task]) -> None:
 
 
 async def run_task(tx: Tx, ctx: EngineContext, task: Task) -> bool:
-    """False: another process has it, or has had it."""
+    """False: another process runs it, or has just run it."""
     row = await tx.one(q.take_task, **task.named, every=task.every, most=task.most)
     if row is None:
         return False
@@ -109,23 +110,23 @@ async def run_task(tx: Tx, ctx: EngineContext, task: Task) -> bool:
     else:
         await tx.one(q.end_task, **task.named)
         if row["failures"]:
-            log.info("extension %s: maintenance %s works again", *task.key, extra=task.named)
+            log.info("extension %s: maintenance %s recovered", *task.key, extra=task.named)
     return True
 
 
 async def _called(task: Task, tx: Tx) -> None:
     if (answer := await task.function(tx)) is not None:
-        raise TypeError(f"it returned {type(answer).__name__}; maintenance returns nothing")
+        raise TypeError(f"it returned {type(answer).__name__}; a maintenance task must return None")
 
 
 async def _note_failure(tx: Tx, ctx: EngineContext, task: Task, error: BaseException, failures: int) -> None:
     pause = min(2.0 ** min(failures, 10), BACKOFF_MAX_SECONDS)
     late = f"TimeoutError: it took longer than {task.seconds:g} s"
-    says = late if isinstance(error, TimeoutError) else told(error, ctx.limits.error_max_chars)
-    await tx.one(q.note_task_failure, **task.named, error=says, seconds=pause)
+    text = late if isinstance(error, TimeoutError) else error_text(error, ctx.limits.error_max_chars)
+    await tx.one(q.note_task_failure, **task.named, error=text, seconds=pause)
     log.warning(
-        "extension %s: maintenance %s failed (%d times) and was undone, trying again in %.0f s: %s",
-        *(*task.key, failures, pause, says),
+        "extension %s: maintenance %s failed (%d times) and was rolled back, will retry in %.0f s: %s",
+        *(*task.key, failures, pause, text),
         exc_info=error if failures == 1 else None,
         extra=task.named,
     )

@@ -77,9 +77,9 @@ class Maintenance(Component):
 
     async def extension_tasks(self, tasks: Sequence[_tasks.Task]) -> _tasks.DueTasks:
         """What the extensions of this process want to be done; on the way it says which these are."""
-        found = await self.store.read(lambda tx: _tasks.look(tx, self.ctx, tasks))
+        found = await self.store.read(lambda tx: _tasks.due_tasks(tx, self.ctx, tasks))
         if found.unseen or found.unknown:
-            await self.store.write(lambda tx: _tasks.see(tx, self.ctx, found.unknown))
+            await self.store.write(lambda tx: _tasks.record_extensions(tx, self.ctx, found.unknown))
         return found
 
     run_extension_task = writing(_tasks.run_task)

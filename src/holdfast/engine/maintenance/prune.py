@@ -1,4 +1,4 @@
-"""prune: finished jobs are deleted with their history when their time is over. Bounded per call."""
+"""prune: delete finished jobs and their history after the retention time, in bounded batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from holdfast.model.numbers import check_limit, check_number
 from holdfast.store import Row, Tx, q
 
 DAY = 86_400.0
-UNREAD_SECONDS = 7 * DAY  # so much longer a job is kept, at most, for webhooks that were not told of it
-CLOCKS_SECONDS = 60.0  # by which the clocks of processes may differ
-SEEN_SECONDS = 60.0  # after which every create sees a kept key: no statement of one lasts so long
-OVERDUE_SECONDS = 300.0  # after its time a job that is still there counts as overdue
-OVERDUE_MAX = 10_000  # counted
+UNREAD_SECONDS = 7 * DAY  # the longest that a job is kept for webhooks that have not read its events
+CLOCKS_SECONDS = 60.0  # the largest difference between clocks of processes
+SEEN_SECONDS = 60.0  # after this time every create sees a kept key: none of its statements takes longer
+OVERDUE_SECONDS = 300.0  # a job this long after its retention time is overdue
+OVERDUE_MAX = 10_000  # counted up to this
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds to keep each final state; None keeps it for ever."""
+    """Seconds to keep jobs of each final state; None keeps them forever."""
 
     succeeded: float | None = 7 * DAY
     dead: float | None = 30 * DAY
@@ -41,17 +41,17 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deletes(self) -> bool:
-        """Anything at all."""
+        """Whether any state has a retention time."""
         return any(True for _ in self.limits())
 
     def limits(self) -> list[tuple[State, float]]:
-        """The states that are not kept for ever, and how many seconds each is kept."""
+        """The states with a retention time, and its seconds."""
         kept = [(state, getattr(self, state.value)) for state in sorted(FINAL)]
         return [(state, float(seconds)) for state, seconds in kept if seconds is not None]
 
 
 class Overdue(msgspec.Struct, frozen=True):
-    """What pruning should have deleted some minutes ago, each counted up to `OVERDUE_MAX`."""
+    """What `prune` should have deleted minutes ago, each counted up to `OVERDUE_MAX`."""
 
     jobs: int = 0
     deliveries: int = 0
@@ -60,19 +60,19 @@ class Overdue(msgspec.Struct, frozen=True):
 async def prune(tx: Tx, ctx: EngineContext, retention: Retention, *, limit: int | None = None) -> int:
     """Delete up to `limit` jobs of each final state, oldest first, with their events and parts.
 
-    Of a job whose idempotency key holds, the key is kept first, and a call at least `SEEN_SECONDS` later deletes the
-    job. The answer counts both.
+    If a job still holds its idempotency key, this call stores the key separately, and a call at least `SEEN_SECONDS`
+    later deletes the job. The returned number counts both.
     """
     most = ctx.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     await tx.all(q.prune_kept_keys, limit=bound)
-    gone = await _prune(tx, ctx, retention, bound, ctx.plain)
-    return gone + (await _prune(tx, ctx, retention, bound, ctx.mine) if ctx.hooks.extensions else 0)
+    pruned = await _prune(tx, ctx, retention, bound, ctx.plain)
+    return pruned + (await _prune(tx, ctx, retention, bound, ctx.mine) if ctx.hooks.extensions else 0)
 
 
 async def _prune(tx: Tx, ctx: EngineContext, retention: Retention, bound: int, which: Which) -> int:
     ready: list[Found] = []
-    held: list[tuple[str, datetime | None]] = []  # (job, when its key will be free)
+    held: list[tuple[str, datetime | None]] = []  # (job, when its key becomes free)
     for state, keep in retention.limits():
         for row in await _prunable(tx, ctx, state, keep, bound, which):
             if not row["key_live"] or row["kept"] or await is_free(tx, ctx, row):
@@ -87,18 +87,18 @@ async def _prune(tx: Tx, ctx: EngineContext, retention: Retention, bound: int, w
 
 async def _delete_with_hooks(tx: Tx, ctx: EngineContext, ready: list[Found]) -> int:
     async def settle(found: list[Found]) -> dict[str, bool]:
-        gone = [one.id for one in found]
+        ids = [one.id for one in found]
         await run_effects(tx, ctx, "prune", [one.row for one in found])
-        await delete(tx, gone, ctx.mine)
-        return dict.fromkeys(gone, True)
+        await delete(tx, ids, ctx.mine)
+        return dict.fromkeys(ids, True)
 
     answers = await each_by_itself(tx, ctx, "prune", ready, settle) if ready else {}
     return sum(answer is True for answer in answers.values())
 
 
 async def _prunable(tx: Tx, ctx: EngineContext, state: State, keep: float, limit: int, which: Which) -> list[Row]:
-    """Without the jobs of which a webhook has still to be told. Where these fill a whole batch, jobs of tenants
-    without a webhook are looked for by themselves: they do not wait for a reader that stands still."""
+    """Jobs to delete, without those whose events a webhook has still to read. If such jobs fill a whole batch, also
+    look for jobs of tenants without webhooks, so that a stalled reader does not block them."""
     rows = await _candidates(tx, ctx, state, keep, limit, [], which)
     tenants = await _listening(tx) if rows else []
     unread = await _unread(tx, rows, keep, tenants)
@@ -113,7 +113,7 @@ async def _prunable(tx: Tx, ctx: EngineContext, state: State, keep: float, limit
 async def _candidates(
     tx: Tx, ctx: EngineContext, state: State, keep: float, limit: int, besides: list[str], which: Which
 ) -> list[Row]:
-    """The oldest jobs whose time is over, but none of the tenants in `besides`."""
+    """The oldest jobs after their retention time, except those of the tenants in `besides`."""
     wanted: dict[str, Any] = {"keep_seconds": keep, "besides": besides, "seen_seconds": SEEN_SECONDS}
     if state is State.SUCCEEDED:
         bound = _youngest(ctx, keep)
@@ -127,17 +127,17 @@ async def _listening(tx: Tx) -> list[str]:
 
 
 def _youngest(ctx: EngineContext, keep: float) -> str:
-    """Nothing finishes before it was created: of younger ids none is old enough."""
+    """An upper bound of the ids: a job with a younger id was created, and so finished, too late."""
     return uuid7_floor(ctx.clock.now() - timedelta(seconds=keep - CLOCKS_SECONDS))
 
 
 async def _unread(tx: Tx, rows: list[Row], keep: float, tenants: list[str]) -> set[str]:
-    """The jobs of which a webhook of their tenant has still to be told. If nothing reads for webhooks any more, a job
-    waits for them no longer than `UNREAD_SECONDS` after its time."""
+    """The jobs whose events a webhook of their tenant has still to read. If the webhook reader stands still, a job is
+    kept at most `UNREAD_SECONDS` after its retention time."""
     if not tenants:
         return set()
     reader = await tx.one(q.reader, name=READER)
-    if reader is None:  # it begins at the end of the log, behind all of these
+    if reader is None:  # a new reader starts at the end of the log, after these events
         return set()
     waited = timedelta(seconds=keep + UNREAD_SECONDS)
     ids = [row["id"] for row in rows if row["tenant"] in tenants and row["now_at"] - row["finished_at"] < waited]
@@ -148,7 +148,7 @@ async def _unread(tx: Tx, rows: list[Row], keep: float, tenants: list[str]) -> s
 
 
 async def delete(tx: Tx, ids: list[str], which: Which = EngineContext.plain) -> int:
-    """All of a finished job but the record of its attempts."""
+    """Delete finished jobs with everything except the record of their attempts."""
     if not ids:
         return 0
     deleted = [row["id"] for row in await tx.all(which(q.prune_jobs), ids=ids)]

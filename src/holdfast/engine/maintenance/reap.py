@@ -1,4 +1,4 @@
-"""reap: executions that ended without a word. Never a job of its own, never a leader, safe to run anywhere at once."""
+"""reap: end attempts whose lease expired, whose worker crashed, or that ran too long. Any process may run it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.model.numbers import check_limit
 from holdfast.store import Row, Tx, q
 
 _WHY = {
-    "worker_died": "the process that ran the job is gone",
-    "lease_expired": "the lease ran out without a heartbeat",
+    "worker_died": "the worker process crashed",
+    "lease_expired": "the lease expired without a heartbeat",
     "max_runtime": "the job ran longer than its policy allows",
     "no_progress": "the job reported no progress for too long",
 }
@@ -33,10 +33,10 @@ async def reap(
     in_grace: bool = False,
     limit: int | None = None,
 ) -> list[Row]:
-    """Take leases that are over from whoever held them. Bounded; rows that others are judging are skipped.
+    """End attempts that are lost or over time: retry, dead or canceled. Bounded; skips rows locked by other reapers.
 
-    `gone` names worker instances that were seen to die; their jobs need not wait for the lease. One that was renewed in
-    the last `unheard_seconds` stays: whoever renews it is alive.
+    `gone`: worker instances that crashed; their jobs do not wait until the lease expires, except for leases renewed in
+    the last `unheard_seconds`: a process that renews is alive.
     """
     most = ctx.limits.sweep_batch
     check_list(queues, "queues")
@@ -50,14 +50,14 @@ async def reap(
     }
 
     async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        return await _judge(tx, ctx, [one.row for one in found], which)
+        return await _settle(tx, ctx, [one.row for one in found], which)
 
     moved = await swept_rows(tx, ctx, "reap", q.lost_jobs, wanted, settle)
-    tx.after_commit(lambda: _tell(ctx, moved))
+    tx.after_commit(lambda: _reaped(ctx, moved))
     return moved
 
 
-async def _judge(tx: Tx, ctx: EngineContext, rows: list[Row], which: Which) -> dict[str, Row]:
+async def _settle(tx: Tx, ctx: EngineContext, rows: list[Row], which: Which) -> dict[str, Row]:
     snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))
     decided = []
     for row in rows:
@@ -66,7 +66,7 @@ async def _judge(tx: Tx, ctx: EngineContext, rows: list[Row], which: Which) -> d
     return await _carry_out(tx, ctx, decided, which)
 
 
-def _tell(ctx: EngineContext, moved: list[Row]) -> None:
+def _reaped(ctx: EngineContext, moved: list[Row]) -> None:
     ctx.reaped += len(moved)
     ctx.wake(row for row in moved if row["state"] == State.RETRYING)
 
@@ -85,10 +85,10 @@ async def _carry_out(
     tx: Tx, ctx: EngineContext, decided: list[tuple[Row, Decision, str]], which: Which
 ) -> dict[str, Row]:
     retried: list[Lost] = []
-    buried: list[Lost] = []
+    dead: list[Lost] = []
     canceled: list[Lost] = []
     detoured: list[str] = []
-    errors: dict[tuple[str, str, int, str], str] = {}  # a worker that died leaves many jobs with the same
+    errors: dict[tuple[str, str, int, str], str] = {}  # the jobs of a crashed worker share one
     for row, decision, why in decided:
         lease = (row["id"], row["lease_token"], int(is_loss(why)))
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
@@ -101,7 +101,7 @@ async def _carry_out(
             case State.CANCELED:
                 canceled.append((*lease, decision.reason))
             case State.DEAD if not decision.detour:
-                buried.append((*lease, decision.reason, error))
+                dead.append((*lease, decision.reason, error))
             case _:
                 retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
                 if decision.detour:
@@ -110,28 +110,28 @@ async def _carry_out(
     if retried:
         moved += await move(tx, ctx, which(q.reap_to_retry), actor=Actor.SYSTEM, gone=retried)
         await reset_parts(tx, ((row["id"], decision) for row, decision, _ in decided), moved)
-    if buried:
-        moved += await move(tx, ctx, which(q.reap_to_dead), actor=Actor.SYSTEM, gone=buried)
+    if dead:
+        moved += await move(tx, ctx, which(q.reap_to_dead), actor=Actor.SYSTEM, gone=dead)
     if canceled:
         moved += await move(tx, ctx, which(q.reap_to_canceled), actor=Actor.SYSTEM, gone=canceled)
     if detoured:
         moved += await move(tx, ctx, which(q.reap_waiting), actor=Actor.SYSTEM, ids=detoured)
-    return {row["id"]: row for row in moved}  # of two moves of a job, the later one counts
+    return {row["id"]: row for row in moved}  # the later of two transitions
 
 
 class LastSweep(NamedTuple):
-    """`in_grace`: silence proves nothing yet. `set_back`: the last sweep lies ahead, so the clock was set back."""
+    """`in_grace`: missing heartbeats prove nothing yet. `set_back`: the last sweep is in the future, so the clock was
+    set back."""
 
     in_grace: bool = False
     set_back: bool = False
 
 
 async def last_sweep(tx: Tx, ctx: EngineContext) -> LastSweep:
-    """What the last sweep says about this one, which is noted. After a gap in which no process could sweep, silence
-    proves nothing for a while.
+    """Record this sweep and compare it with the last one. After a gap without sweeps, as in an outage, missing
+    heartbeats prove nothing during the startup grace.
 
-    In a transaction of its own: the row of the last sweep is every sweeper's, and must not stay locked while one
-    of them judges jobs.
+    Run it in its own transaction: all sweepers update this row, so it must not stay locked while one reaps.
     """
     row = await tx.one(q.sweep, pause=pause_of(ctx))
     if row is None:
@@ -145,7 +145,7 @@ async def last_sweep(tx: Tx, ctx: EngineContext) -> LastSweep:
 
 
 async def record_sweep(tx: Tx, ctx: EngineContext) -> bool:
-    """Note a sweep that had nothing to judge. False: the last one was just now, lies ahead, or was never."""
+    """Record a sweep that had nothing to reap. False: the last one is recent, in the future, or there is none."""
     return await _mark(tx, ctx) is not None
 
 
@@ -159,5 +159,5 @@ async def _mark(tx: Tx, ctx: EngineContext) -> Row | None:
 
 
 def pause_of(ctx: EngineContext) -> float:
-    """Marked this often, sweeps that come a little early or late leave no gap that looks as if nobody could sweep."""
+    """The shortest time between two recorded sweeps: half the interval, so that a late sweep is not taken for a gap."""
     return ctx.limits.sweep_seconds / 2

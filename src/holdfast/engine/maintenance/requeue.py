@@ -1,4 +1,4 @@
-"""requeue: jobs whose time has come become claimable, retries included."""
+"""requeue: make delayed jobs and retries claimable when they are due."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.model import Job
 from holdfast.model.names import check_name
 from holdfast.store import Row, Tx, q
 
-PARENTS_SECONDS = 5.0  # after which a job that waits for its children is looked at again, if none of them has ended
+PARENTS_SECONDS = 5.0  # how often a job that waits for its children is checked
 
 
 async def requeue_due(tx: Tx, ctx: EngineContext) -> int:
-    """One bounded step of maintenance; several at once share the work and skip what the others hold."""
+    """One bounded maintenance step; concurrent calls skip each other's locked rows."""
     limit = ctx.limits.sweep_batch
     rows: list[Row] = await tx.all(q.ripen_jobs, limit=limit)
     parents = await tx.all(q.ripen_parents, limit=limit, pause=PARENTS_SECONDS)
@@ -45,12 +45,12 @@ async def _requeue_with_hooks(tx: Tx, ctx: EngineContext, limit: int) -> list[Ro
 async def requeue(
     tx: Tx, ctx: EngineContext, job_id: str, *, actor: Actor, reason: str = "requeued", tenant: str | None = None
 ) -> Job:
-    """Do not wait for the backoff of this job."""
+    """Requeue a retry now, before its backoff ends."""
     check_name(reason, "reason")
     job = await get(tx, job_id, tenant)
     if job.state is not State.RETRYING:
         raise Conflict(
-            f"job {job_id} is {job.state}; only a job that waits for a retry is requeued", code="not_retrying"
+            f"job {job_id} is {job.state}; only a job that waits for a retry can be requeued", code="not_retrying"
         )
     machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     require_move(machine, "requeue", job_id, State.RETRYING, State.QUEUED, actor)
@@ -60,6 +60,6 @@ async def requeue(
 
     moved = await by_itself(tx, ctx, "requeue", job, settle)
     if not moved:
-        raise Conflict(f"job {job_id} has just moved on; look again", code="job_contended")
+        raise Conflict(f"job {job_id} has just changed its state; try again", code="job_contended")
     tx.after_commit(lambda: ctx.wake(moved))
     return await get(tx, job_id)

@@ -1,4 +1,4 @@
-"""look: what a worker or a watcher asks without changing anything. Cheap enough to be asked every second."""
+"""Polls of workers: whether there is something to claim, which leases are current, which jobs to stop."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.store import Tx, q
 
 
 class ClaimPoll(msgspec.Struct, frozen=True):
-    """What a claim would find now: jobs that are due, delayed ones that are ripe, leases that ran out.
+    """What a claim would find now: claimable jobs (`due`), delayed jobs that are due (`ripe`), expired leases (`lost`).
 
-    `next_in` is when the first delayed job of any queue becomes ripe, in seconds; None when nothing is delayed.
+    `next_in`: seconds until the first delayed job of any queue is ripe; None if nothing is delayed.
     """
 
     enabled: bool
@@ -65,19 +65,19 @@ async def held_by(tx: Tx, worker: str, *instances: str) -> list[HeldLease]:
 
 
 async def leases(tx: Tx, held: list[HeldLease]) -> list[Lease]:
-    """Those of them that are current, in full, as the claim gave them."""
+    """The leases that are current, in full, as the claim returned them."""
     tokens = {one.id: one.token for one in held}
     rows = await tx.all(q.jobs_by_id, ids=sorted(tokens)) if tokens else []
     found = []
     for row in rows:
         if row["lease_token"] == tokens[row["id"]]:
-            with suppress(UnreadableJob):  # since it was claimed; its lease runs out
+            with suppress(UnreadableJob):  # damaged since the claim; its lease expires
                 found.append(Lease.from_row(row[name] for name in LEASE_COLUMNS))
     return found
 
 
 async def to_stop(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLease]:
-    """Which of these should not go on: cancel was asked for, or they are not this worker's any more."""
+    """The leases whose jobs must stop: a cancel was requested, or the worker does not hold them any more."""
     check_worker(worker)
     ids = [lease.id for lease in leases if lease.plausible]
     rows = await tx.all(q.still_held, ids=ids, worker=worker) if ids else []

@@ -1,4 +1,4 @@
-"""chores: what maintenance would find to do, in one cheap query."""
+"""Which maintenance steps have work, in one cheap query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.store import Tx, q
 
 
 class DueWork(msgspec.Struct, frozen=True, kw_only=True):
-    """`unswept`: nobody has swept for a while. The others are what a step of maintenance may find something of."""
+    """`unswept`: the last sweep is too long ago. The others: the maintenance step of that name may find work."""
 
     log_ahead: bool = True
     unswept: bool = True

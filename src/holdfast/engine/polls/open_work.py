@@ -1,4 +1,4 @@
-"""openings: what there is to claim, asked once for all who wait in a process, whoever they are."""
+"""Lanes with claimable jobs, read once for all long polls of a server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.model.json import decode
 from holdfast.store import Row, Tx, q
 
 LANES_MAX = 1000
-READY_MAX = 100  # as it stands in the query
+READY_MAX = 100  # also in the query
 
 
 class OpenLane(msgspec.Struct, frozen=True):
-    """A lane with jobs in it that are due: `ready` of them, counted no further than to READY_MAX."""
+    """A lane with due jobs. `ready`: their number, counted up to `READY_MAX`."""
 
     tenant: str
     queue: str
@@ -24,7 +24,7 @@ class OpenLane(msgspec.Struct, frozen=True):
 
 
 class OpenWork(msgspec.Struct, frozen=True):
-    """`next_in` is when the first delayed job becomes ripe, in seconds; `lost`: a lease has run out."""
+    """`next_in`: seconds until the first delayed job is ripe. `lost`: a lease has expired."""
 
     lanes: list[OpenLane]
     next_in: float | None
@@ -32,7 +32,7 @@ class OpenWork(msgspec.Struct, frozen=True):
 
 
 class Claimant(msgspec.Struct, frozen=True):
-    """What a worker that may claim can take."""
+    """The tenants and capabilities of a worker that may claim."""
 
     tenants: frozenset[str] | None
     offers: frozenset[str]
@@ -67,7 +67,7 @@ def _opening(row: Row) -> OpenLane:
 
 
 async def claimants(tx: Tx, workers: list[str]) -> dict[str, Claimant]:
-    """Those of the given workers that may claim at all."""
+    """The given workers that may claim."""
     return {
         row["id"]: Claimant(None if row["tenants"] is None else _names(row["tenants"]), _names(row["offers"]))
         for row in await tx.all(q.enabled_workers, ids=workers)

@@ -1,6 +1,6 @@
-"""What extensions are asked about: checks for `doctor`, fields of /health, explanations for `jobs why`.
+"""Functions of extensions that answer questions: checks for `doctor`, fields of /health, explanations for `jobs why`.
 
-An answer that fails or takes too long is an answer, too: it harms nothing but itself.
+A function that fails or takes too long yields `CheckFailed`, and affects nothing else.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.engine.hooks.hooks import Hook, told, warn_of_blocking
+from holdfast.engine.hooks.hooks import Hook, error_text, warn_of_blocking
 from holdfast.store import Tx
 
 PROBE_SECONDS = 5.0
 
 
 class Checked(NamedTuple):
-    """What a check has found: `ok`, `warn` or `fail`, what it says, and what to do about it."""
+    """The finding of a check: its level (`ok`, `warn` or `fail`), a message, and advice."""
 
     level: str
     says: str
@@ -36,7 +36,7 @@ def fail(says: str, advice: str = "") -> Checked:
 
 
 class Probe(NamedTuple):
-    """A check, or a field of /health: an async function of (tx)."""
+    """A check, or a field of /health: an async function of the transaction."""
 
     extension: str
     name: str
@@ -54,11 +54,11 @@ class CheckFailed(NamedTuple):
     def says(self) -> str:
         if isinstance(self.error, TimeoutError):
             return f"it took longer than {PROBE_SECONDS:g} s"
-        return told(self.error, 500)
+        return error_text(self.error, 500)
 
 
-async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
-    """What the function of (tx, ...) returns, or `CheckFailed`."""
+async def run_probe(tx: Tx, hook: Hook, *given: Any) -> Any:
+    """The result of the function, or `CheckFailed`."""
 
     async def call() -> Any:
         return await hook.function(tx, *given)
@@ -71,13 +71,13 @@ async def asked(tx: Tx, hook: Hook, *given: Any) -> Any:
 
 
 async def checked(tx: Tx, probe: Probe) -> Checked:
-    """What a check of an extension finds; a check that does not work is a finding."""
-    found = await asked(tx, probe.hook)
+    """The finding of a check. A check that does not work is a finding, too."""
+    found = await run_probe(tx, probe.hook)
     if isinstance(found, CheckFailed):
-        return fail(f"the check failed: {found.says}", f"tell the author of extension {probe.extension}")
+        return fail(f"the check failed: {found.says}", f"report it to the author of extension {probe.extension}")
     if not isinstance(found, Checked):
         return fail(
             f"the check returned {type(found).__name__}; a check returns ok(...), warn(...) or fail(...)",
-            f"tell the author of extension {probe.extension}",
+            f"report it to the author of extension {probe.extension}",
         )
     return found

@@ -1,4 +1,4 @@
-"""vitals: how the whole does, in one cheap query."""
+"""Health of the whole system, in one cheap query."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DIED_WITHIN_SECONDS = 3600.0
 
 
 class SystemHealth(msgspec.Struct, frozen=True):
-    """Jobs are counted up to `COUNTED_MAX` of each kind; `later` wait for their time, `died` in the last hour.
+    """Jobs are counted up to `COUNTED_MAX` of each kind. `later`: delayed. `died`: dead in the last hour.
 
-    `maintaining` are the worker processes with which a server takes turns.
+    `maintaining`: the worker processes that share maintenance with the servers.
     """
 
     seen_at: datetime
-    current: bool  # the schema has everything this program knows of
+    current: bool  # the database has all migrations of this version
     workers: int
     created: int
     waiting: int

@@ -1,4 +1,4 @@
-"""missing: extensions that jobs need and that no live process has. Nothing can move these jobs meanwhile."""
+"""Missing extensions: jobs need them, but no live process has them. Until one has, these jobs do not run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import msgspec
 
 from holdfast.store import Tx, q
 
-MISSING_SECONDS = 60.0  # a process that has an extension says so four times as often
+MISSING_SECONDS = 60.0  # a process records its extensions four times as often
 COUNTED_MAX = 10_000
 
 
 async def stale(tx: Tx) -> list[str]:
-    """Those that no live process has, whether a job needs them or not."""
+    """The extensions that no live process has, whether a job needs them or not."""
     return [row["name"] for row in await tx.all(q.stale_extensions, seconds=MISSING_SECONDS)]
 
 
 async def needed(tx: Tx) -> list[str]:
-    """Those of them that a job type has hooks of: its finished jobs are not deleted meanwhile."""
+    """The missing extensions with hooks on a job type; meanwhile finished jobs of that type are not deleted."""
     types = [msgspec.json.decode(row["needs"]) for row in await tx.all(q.job_types) if row["needs"] is not None]
     return [name for name in await stale(tx) if any(name in needs for needs in types)]
 
 
 async def missing(tx: Tx) -> dict[str, int]:
-    """How many jobs that have not ended need each of them, counted up to `COUNTED_MAX`."""
+    """The missing extensions, and how many unfinished jobs need each, counted up to `COUNTED_MAX`."""
     found = {}
     for name in await stale(tx):
         [row] = await tx.all(q.jobs_that_need, extension=name, limit=COUNTED_MAX)
@@ -34,7 +34,7 @@ async def missing(tx: Tx) -> dict[str, int]:
 
 
 def told(missing: Mapping[str, int]) -> list[str]:
-    """A sentence for each."""
+    """One sentence for each."""
     return [f"no live process has extension {name}, which {_many(jobs)}" for name, jobs in missing.items()]
 
 

@@ -107,6 +107,6 @@ class Reads(Component):
 
     async def ask_extension(self, probe: _probes.Probe) -> Any:
         """What an extension says, or `Failed`."""
-        return await self.store.read(lambda tx: _probes.asked(tx, probe.hook))
+        return await self.store.read(lambda tx: _probes.run_probe(tx, probe.hook))
 
     check_extension = reading(_probes.checked)

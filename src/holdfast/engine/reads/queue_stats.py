@@ -1,4 +1,4 @@
-"""depths: how much waits and runs, counted by one process at a time and shown by all of them."""
+"""Queue statistics: how many jobs wait and run. One process at a time counts; all processes read the result."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from holdfast.errors import StoreError
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, q
 
 NAME = "depths"
-NAMES_MAX = 500  # of queues, and of types, told apart; those with the fewest jobs are counted together
-LATER_MAX = 1_000_000  # delayed jobs that are looked at
+NAMES_MAX = 500  # queues and types listed by name; those with the fewest jobs are added up
+LATER_MAX = 1_000_000  # delayed jobs that are counted
 OTHER = "other"
-PATIENCE_SECONDS = 30.0  # whoever has not counted by then will not
-COUNT_SECONDS = 20.0  # a count that takes longer is given up
-REST = 20  # times as long as a count took, nobody counts again
+PATIENCE_SECONDS = 30.0  # after this time another process may count
+COUNT_SECONDS = 20.0  # timeout of a count
+REST = 20  # pause after a count, as a multiple of its duration
 
 
 class QueueDepth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Jobs of one kind. `waiting` could run now, the longest of them for `oldest_seconds`; `paused` could, too, if
-    their queue were not held back."""
+    """Job counts of one queue or type. `waiting` can run now, the oldest for `oldest_seconds`; `paused` could, if
+    their queue were not paused."""
 
     waiting: int = 0
     paused: int = 0
@@ -36,7 +36,7 @@ class QueueDepth(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def later(self) -> int:
-        """Not finished, not running, and not to be claimed yet."""
+        """Unfinished jobs that are not running and cannot be claimed yet."""
         return self.paused + self.delayed + self.retrying + self.created
 
     @property
@@ -56,14 +56,14 @@ class QueueDepth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class QueueStats(msgspec.Struct, frozen=True):
-    """All tenants together, by queue and by type, the fullest first; `counted_at` is None until somebody has counted.
-    `slots` are those of enabled workers that live; a running job fills one of them."""
+    """All tenants together, by queue and by type, the largest first. `counted_at` is None before the first count.
+    `slots`: of live, enabled workers; each running job uses one."""
 
     counted_at: datetime | None = None
     took_seconds: float = 0.0
     queues: dict[str, QueueDepth] = {}
     types: dict[str, QueueDepth] = {}
-    workers: dict[str, int] = {}  # by liveness; those switched off are `disabled`
+    workers: dict[str, int] = {}  # by liveness, or `disabled`
     slots: int = 0
 
     @property
@@ -72,7 +72,7 @@ class QueueStats(msgspec.Struct, frozen=True):
 
 
 def fullest(most: int, queue_stats: Mapping[str, QueueDepth]) -> dict[str, QueueDepth]:
-    """So many by name, and the others together."""
+    """The `most` largest by name, and the others added up."""
     ordered = sorted(queue_stats.items(), key=lambda one: (-one[1].jobs, one[0]))
     kept = dict(ordered[:most])
     if rest := [depth for _, depth in ordered[most:]]:
@@ -81,7 +81,7 @@ def fullest(most: int, queue_stats: Mapping[str, QueueDepth]) -> dict[str, Queue
 
 
 async def queue_stats(store: PostgresStore | SqliteStore, ctx: EngineContext, max_age_seconds: float) -> QueueStats:
-    """The figures if they are young enough. Else one caller counts anew, and the others get the old ones meanwhile."""
+    """The stored counts if they are recent. Otherwise one caller counts again; until then others get the old counts."""
     row = await store.read(lambda tx: tx.one(q.counted, name=NAME))
     known = _read(row)
     age = max(max_age_seconds, REST * known.took_seconds)
@@ -92,7 +92,7 @@ async def queue_stats(store: PostgresStore | SqliteStore, ctx: EngineContext, ma
     )
     if turn is None:
         return known
-    new = await _counted_anew(store, ctx, known)
+    new = await _recount(store, ctx, known)
     figures = msgspec.json.encode(new).decode()
     await store.write(lambda tx: tx.one(q.end_count, name=NAME, asked_at=turn["asked_at"], figures=figures), alone=True)
     return new
@@ -102,8 +102,8 @@ def _read(row: Row | None) -> QueueStats:
     return msgspec.json.decode(row["figures"], type=QueueStats) if row is not None and row["figures"] else QueueStats()
 
 
-async def _counted_anew(store: PostgresStore | SqliteStore, ctx: EngineContext, known: QueueStats) -> QueueStats:
-    """A count that cannot be finished leaves the old figures, and a long rest."""
+async def _recount(store: PostgresStore | SqliteStore, ctx: EngineContext, known: QueueStats) -> QueueStats:
+    """After a timeout or error: the old counts, and a long pause."""
     began = ctx.clock.monotonic()
     try:
         async with asyncio.timeout(COUNT_SECONDS):

@@ -1,4 +1,4 @@
-"""Reads: no side effects, always the committed state."""
+"""Reads of jobs, their history, attempts and parts, and of the event log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from holdfast.model.times import check_time
 from holdfast.store import Tx, q
 
 PAGE_MAX = 500
-PAGE_STEP = 50  # so many are read at once
-PAGE_CHARS_MAX = 4 * 1024 * 1024  # of results, when a page ends early
+PAGE_STEP = 50  # rows per query
+PAGE_CHARS_MAX = 4 * 1024 * 1024  # a page with longer results ends early
 HISTORY_MAX = 10_000
 NOWHERE = "00000000-0000-0000-0000-000000000000"
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs; everything given must hold. `reads/states.py` makes `states` and `lifecycle_states` of words."""
+    """Selects the jobs that match all given fields. `state_filter` makes `states` and `lifecycle_states`."""
 
     tenant: str | None = None
     states: list[str] | None = None
@@ -43,7 +43,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: str | None = None
 
     def params(self) -> dict[str, Any]:
-        """What was given, if a job can be like that at all."""
+        """The given fields, validated."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         for several in given.keys() & {"states", "lifecycle_states", "types", "queues"}:
             given[several] = _listed(given[several], several)
@@ -86,7 +86,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """A place in the feed of all events."""
+    """A position in the feed of all events."""
 
     pos: int = 0
     job_id: str = NOWHERE
@@ -95,7 +95,7 @@ class Cursor(msgspec.Struct, frozen=True):
     def check(self) -> None:
         whole = type(self.pos) is int and type(self.seq) is int
         if not (whole and 0 <= self.pos < 2**63 and 0 <= self.seq <= COUNT_MAX and is_uuid(self.job_id)):
-            raise Invalid("this cursor was not given out by a feed", code="invalid_cursor")
+            raise Invalid("invalid cursor; use the cursor that the feed returned", code="invalid_cursor")
 
 
 LOG_START = Cursor()
@@ -109,7 +109,7 @@ async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
 
 
 async def beginning(tx: Tx, text: str, *, limit: int) -> list[str]:
-    """The ids of jobs that begin so, the oldest first."""
+    """The job ids with this prefix, oldest first."""
     digits = text.replace("-", "")
     check_limit(limit, "ids", most=PAGE_MAX)
     if not digits or len(digits) > 32 or not _dashed(digits.ljust(32, "0")).startswith(text):
@@ -123,7 +123,7 @@ def _dashed(digits: str) -> str:
 
 
 async def _missing(tx: Tx, asked: Sequence[tuple[str, str | None]]) -> list[NotFound]:
-    """Why each of these (job, tenant) is not there: it was pruned, or it never was, as far as that tenant may know."""
+    """The error for each (job, tenant): the job was pruned, or it does not exist. A tenant sees only its own jobs."""
     ids = [job_id for job_id, _ in asked if is_uuid(job_id)]
     rows = await tx.all(q.pruned_jobs, ids=ids) if ids else []
     pruned = {(row["job_id"], row["tenant"]) for row in rows} | {(row["job_id"], None) for row in rows}
@@ -139,18 +139,18 @@ def _unknown(job_id: str) -> NotFound:
 
 def _pruned(job_id: str) -> NotFound:
     return NotFound(
-        f"job {job_id} had finished and was deleted when its time was over, as the HOLDFAST_RETAIN_..._SECONDS "
-        "settings say; the record of its attempts is kept",
+        f"job {job_id} had finished and was deleted after its retention time (settings HOLDFAST_RETAIN_..._SECONDS); "
+        "the record of its attempts is kept",
         code="job_pruned",
         job_id=job_id,
     )
 
 
 async def page(tx: Tx, wanted: Filter = ALL_JOBS, *, cursor: str | None = None, limit: int = 50) -> Page:
-    """Newest first. The cursor is the last id of the page before: stable however many jobs arrive meanwhile."""
+    """Newest first. The cursor is the last id of the previous page, so new jobs do not shift the pages."""
     check_limit(limit, "jobs", most=PAGE_MAX)
     if cursor is not None and not is_uuid(cursor):
-        raise Invalid("this cursor was not given out by a page", code="invalid_cursor")
+        raise Invalid("invalid cursor; use the cursor of the previous page", code="invalid_cursor")
     params = wanted.params()
     if cursor is not None:
         params["before"] = cursor
@@ -160,10 +160,10 @@ async def page(tx: Tx, wanted: Filter = ALL_JOBS, *, cursor: str | None = None, 
 
 
 async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[JobSummary | HoldfastError]:
-    """For each (job, tenant) what that tenant may know of it. A job of another is as unknown as one that never was."""
+    """The summary or the error for each (job, tenant). A job of another tenant counts as not found."""
     plausible = [(job_id, tenant) for job_id, tenant in wanted if is_uuid(job_id)]
     rows = await tx.all(q.summaries, wanted=plausible) if plausible else []
-    found = {(job_id, whose): JobSummary.from_row(rest) for job_id, whose, *rest in rows}
+    found = {(job_id, tenant): JobSummary.from_row(rest) for job_id, tenant, *rest in rows}
     missing = [one for one in dict.fromkeys(wanted) if one not in found]
     reasons = dict(zip(missing, await _missing(tx, missing), strict=True)) if missing else {}
     return [found.get(one) or reasons[one] for one in wanted]
@@ -172,7 +172,7 @@ async def outlines(tx: Tx, wanted: list[tuple[str, str]]) -> list[JobSummary | H
 async def page_outlines(
     tx: Tx, wanted: Filter, *, cursor: str | None = None, limit: int = 50
 ) -> tuple[list[JobSummary], str | None]:
-    """Newest first, and where to go on. Results may be large: a page of much text ends early."""
+    """Newest first, with the next cursor. A page with large results ends early."""
     check_limit(limit, "jobs", most=PAGE_MAX)
     params = wanted.params()
     found: list[JobSummary] = []
@@ -183,13 +183,13 @@ async def page_outlines(
         most = min(limit - len(found), PAGE_STEP)
         rows = await tx.all(q.page_summaries, limit=most + 1, filters=tuple(params), **params)
         found += [JobSummary.from_row(row) for row in rows[:most]]
-        size += sum(len(outline.result or "") for outline in found[-most:])
+        size += sum(len(summary.result or "") for summary in found[-most:])
         more = len(rows) > most
     return found, found[-1].id if more else None
 
 
 async def counts(tx: Tx, wanted: Filter = ALL_JOBS) -> list[tuple[str, str, State, int]]:
-    """(queue, type, state, number)."""
+    """(queue, type, state, number of jobs)."""
     params = wanted.params()
     rows = await tx.all(q.count_jobs, filters=tuple(params), **params)
     return [(row["queue"], row["type"], State(row["state"]), row["jobs"]) for row in rows]
@@ -206,7 +206,7 @@ async def history(tx: Tx, job_id: str, *, after: int = 0, limit: int = HISTORY_M
 
 
 async def feed(tx: Tx, after: Cursor = LOG_START, *, limit: int = 1000) -> tuple[list[Event], Cursor]:
-    """Events of all jobs behind a cursor, and the cursor to go on from. Nothing is skipped, nothing comes twice."""
+    """Events of all jobs after a cursor, and the next cursor. No event is skipped or repeated."""
     after.check()
     check_limit(limit, "events")
     rows = await tx.all(q.feed, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=min(limit, HISTORY_MAX))
@@ -216,13 +216,13 @@ async def feed(tx: Tx, after: Cursor = LOG_START, *, limit: int = 1000) -> tuple
 
 
 async def feed_end(tx: Tx) -> Cursor:
-    """Where the feed ends now: for whoever wants only what comes."""
+    """The end of the feed: a reader that starts there gets only new events."""
     row = await tx.one(q.feed_end)
     return Cursor(row["pos"], row["job_id"], row["seq"]) if row else Cursor()
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """`pruned`: events up to this position may be gone. `beyond`: a reader cannot have come to this one."""
+    """`pruned`: events up to this position may be deleted. `beyond`: no reader can have reached this position."""
 
     pruned: int
     beyond: int
@@ -244,7 +244,7 @@ async def children(tx: Tx, job_id: str, *, limit: int = 1000) -> list[Job]:
 
 async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
     if not isinstance(job_ids, list | tuple) or not all(isinstance(job_id, str) for job_id in job_ids):
-        raise InvalidField(f"job ids must be a list of texts, got {quoted(job_ids)}", field="job_ids")
+        raise InvalidField(f"job ids must be a list of strings, got {quoted(job_ids)}", field="job_ids")
     found: dict[str, list[Part]] = {job_id: [] for job_id in job_ids}
     for row in await tx.all(q.parts, ids=[job_id for job_id in found if is_uuid(job_id)]):
         found[row["job_id"]].append(Part.from_row(row))
@@ -252,11 +252,11 @@ async def parts(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
 
 
 async def unfinished_as_pending(tx: Tx, job_ids: list[str]) -> dict[str, list[Part]]:
-    """The parts as a new execution finds them: what was finished stays, what was under way starts again."""
-    over = (PartStatus.COMPLETED, PartStatus.SKIPPED)
+    """The parts as a new attempt gets them: finished parts stay, others start again."""
+    finished = (PartStatus.COMPLETED, PartStatus.SKIPPED)
     return {
         job_id: [
-            part if part.status in over else msgspec.structs.replace(part, status=PartStatus.PENDING, error=None)
+            part if part.status in finished else msgspec.structs.replace(part, status=PartStatus.PENDING, error=None)
             for part in found
         ]
         for job_id, found in (await parts(tx, job_ids)).items()

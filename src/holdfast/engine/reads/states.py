@@ -1,4 +1,4 @@
-"""Filters by state and by status: from the words that a caller typed to the states that the database stores."""
+"""Filters by state and status: translate the names that a caller gives into stored states."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ def state_filter(
     status: str | None = None,
     otherwise: Iterable[State] = (),
 ) -> dict[str, Any]:
-    """The fields `states` and `lifecycle_states` of a `Filter`; `otherwise` applies where neither word is given.
+    """The fields `states` and `lifecycle_states` of a `Filter`; `otherwise` applies if neither argument is given.
 
-    Both take words separated by commas. A status is one of the six. A state is a word of a lifecycle, and then only
-    jobs of lifecycles with that word are meant, or one of the eight stored states, in whatever lifecycle. What a word
-    means in several lifecycles, it means for the jobs of each.
+    Both are names separated by commas. A status is one of the six. A state is a state name of a lifecycle, which
+    selects jobs of the lifecycles with that name, or one of the eight stored states, which selects jobs of all others.
     """
     if state is None and status is None:
         stored = list(otherwise)

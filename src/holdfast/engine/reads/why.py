@@ -1,4 +1,4 @@
-"""why: the claim's conditions, one by one, for one job. Answers the question asked at night."""
+"""why: explain why a job does not run, by checking the conditions of a claim one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.context import EngineContext
-from holdfast.engine.reads.extension_checks import CheckFailed, asked
+from holdfast.engine.reads.extension_checks import CheckFailed, run_probe
 from holdfast.engine.reads.missing_extensions import stale
 from holdfast.engine.reads.read import get
 from holdfast.lifecycle import Machine, State
@@ -23,7 +23,7 @@ LANES_MAX = 10_000
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """One condition of the claim: does it hold, and what stands behind it."""
+    """One condition of a claim: whether it holds, and an explanation."""
 
     name: str
     holds: bool
@@ -31,7 +31,7 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 async def why(tx: Tx, ctx: EngineContext, job_id: str, tenant: str | None = None) -> list[Clause]:
-    """Every clause that decides whether this job can run now; the first that does not hold is the answer."""
+    """All conditions for this job to run now; the first that does not hold is the answer."""
     job = await get(tx, job_id, tenant)
     machine = (await ctx.registry.snapshot(tx, job.policy)).machine
     now = (await tx.one(q.clock) or {"now_at": ctx.clock.now()})["now_at"]
@@ -49,7 +49,7 @@ async def why(tx: Tx, ctx: EngineContext, job_id: str, tenant: str | None = None
         )
     )
     if waits <= 0 and not job.due:
-        clauses.append(Clause("due", False, "its time has come; the next claim or sweep makes it claimable"))
+        clauses.append(Clause("due", False, "it is due; the next claim or maintenance run makes it claimable"))
     clauses.append(await _queue(tx, job))
     clauses += await _workers(tx, job, -waits)
     row = await tx.one(q.ahead_in_lane, lane=job.lane, priority=job.priority, id=job.id, limit=AHEAD_MAX)
@@ -64,12 +64,12 @@ def in_short(clauses: list[Clause]) -> str:
     """The first condition that does not hold, as a sentence."""
     broken = next((clause for clause in clauses if not clause.holds), None)
     if broken is None:
-        return "Nothing stands in its way: the next free worker takes it."
+        return "Nothing blocks it: the next free worker claims it."
     return f"{broken.says[0].upper()}{broken.says[1:]}."
 
 
 def _because(job: Job) -> str:
-    """Of a retry, the state has told it."""
+    """The reason of a delay; for a retry, the state clause has it."""
     return f" ({job.reason})" if job.reason and not job.attempt else ""
 
 
@@ -78,28 +78,27 @@ def _state(job: Job, word: str) -> Clause:
         tried = f", attempt {job.attempt} of {job.max_attempts} is over ({job.reason})" if job.attempt else ""
         return Clause("state", True, f"it is {word}{tried}")
     if job.state is State.RUNNING:
-        wish = "; cancel was asked for" if job.cancel_requested_at else ""
+        cancel = "; a cancel was requested" if job.cancel_requested_at else ""
         return Clause(
             "state",
             False,
             f"it is {word}: attempt {job.attempt} is with worker {job.lease_worker} until "
-            f"{job.lease_expires_at:%H:%M:%S} UTC{wish}",
+            f"{job.lease_expires_at:%H:%M:%S} UTC{cancel}",
         )
     if job.state is State.CREATED:
-        return Clause("state", False, f"it is {word}: nobody has accepted it yet")
+        return Clause("state", False, f"it is {word}: it has not been accepted yet")
     return Clause("state", False, f"it is {word}, which is final ({job.reason or 'done'})")
 
 
 async def of_extensions(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, now: datetime) -> list[Clause]:
-    """The extensions whose hooks its moves run, what these hooks have failed or put off, and what extensions say
-    themselves."""
+    """The extensions that the job needs, failures and deferrals of their hooks, and their own explanations."""
     absent = await stale(tx) if job.needs else []
     clauses = [_extension(ctx, name, absent) for name in job.needs or ()]
     verbs = {"prune"} if job.final else {move.verb for move in machine.moves if move.source is job.state}
     rows = await tx.all(q.hook_failures, id=job.id)
     clauses += [_hook(row, now) for row in rows if row["verb"] in verbs]
     for hook in ctx.hooks.explanations(job.type):
-        clauses += _explained(hook.extension, await asked(tx, hook, job))
+        clauses += _explained(hook.extension, await run_probe(tx, hook, job))
     return clauses
 
 
@@ -111,10 +110,10 @@ def _extension(ctx: EngineContext, name: str, absent: list[str]) -> Clause:
 
 
 def _hook(row: Row, now: datetime) -> Clause:
-    """It holds once the time of the next try has come: from then on it is something else that keeps the job."""
+    """It holds once the next try is due: from then on another condition blocks the job."""
     is_over, at = row["next_at"] <= now, f"{row['next_at']:%H:%M:%S} UTC"
     if not row["failures"]:
-        until = f"extension {row['extension']} has put off its {row['verb']} until {at}"
+        until = f"extension {row['extension']} has deferred its {row['verb']} until {at}"
         return Clause("hook", is_over, f"{until}: {row['error']}" if row["error"] else until)
     often = "once" if row["failures"] == 1 else f"{row['failures']} times"
     says = f"extension {row['extension']} has failed its {row['verb']} {often}: {row['error']}"
@@ -122,12 +121,12 @@ def _hook(row: Row, now: datetime) -> Clause:
 
 
 def _explained(extension: str, answer: Any) -> list[Clause]:
-    """A text says something and stands in the way of nothing."""
+    """A plain text is a clause that holds."""
     if isinstance(answer, CheckFailed):
         return [Clause(extension, True, f"extension {extension} could not explain it: {answer.says}")]
     found = [answer] if isinstance(answer, str | Clause) else answer or []
     if not isinstance(found, list | tuple) or not all(isinstance(each, str | Clause) for each in found):
-        wrong = f"extension {extension} explained it by {type(answer).__name__}; that is text, or a list of clauses"
+        wrong = f"extension {extension} explained it by {type(answer).__name__}; it must return text or clauses"
         return [Clause(extension, True, wrong)]
     return [each if isinstance(each, Clause) else Clause(extension, True, each) for each in found]
 
@@ -136,7 +135,9 @@ async def _children(tx: Tx, job: Job) -> Clause:
     row = await tx.one(q.unfinished_children, id=job.id)
     number = row["jobs"] if row else 0
     if not number:
-        return Clause("children", False, "all its child jobs have ended; the next claim or sweep makes it claimable")
+        return Clause(
+            "children", False, "all its child jobs have ended; the next claim or maintenance run makes it claimable"
+        )
     return Clause(
         "children", False, f"it waits until {'1 child job has' if number == 1 else f'{number} child jobs have'} ended"
     )
@@ -169,7 +170,7 @@ async def _workers(tx: Tx, job: Job, waited: float) -> list[Clause]:
 
 
 class LaneRequirements(msgspec.Struct, frozen=True):
-    """What the jobs of a lane ask of a worker."""
+    """What the jobs of a lane require of a worker."""
 
     tenant: str
     queue: str
@@ -182,7 +183,7 @@ class LaneRequirements(msgspec.Struct, frozen=True):
 
 
 async def unserved(tx: Tx) -> list[tuple[LaneRequirements, Clause]]:
-    """What waits in open queues though no live worker may take it, each with what stands in its way."""
+    """Lanes with waiting jobs in open queues that no live worker can claim, each with the condition that fails."""
     workers = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
     waiting = [LaneRequirements.of_lane(lane) for lane in await tx.all(q.waiting_lanes, limit=LANES_MAX)]
     judged = ((wanted, *_narrowed(workers, wanted)) for wanted in waiting)
@@ -190,17 +191,17 @@ async def unserved(tx: Tx) -> list[tuple[LaneRequirements, Clause]]:
 
 
 def _narrowed(workers: list[WorkerRecord], wanted: LaneRequirements) -> tuple[list[WorkerRecord], list[Clause]]:
-    """Those who may take it; where there are none, the first condition that nobody meets."""
+    """The workers that can claim from the lane; if there are none, the first condition that no worker meets."""
     left = live = [worker for worker in workers if worker.enabled and worker.liveness != "offline"]
     if not live:
-        whom = (
+        none = (
             "the 1 registered worker is not" if len(workers) == 1 else f"none of {len(workers)} registered workers is"
         )
-        return [], [Clause("workers", False, f"{whom} enabled and alive")]
+        return [], [Clause("workers", False, f"{none} enabled and alive")]
     if not any(worker.scopes for worker in live):
         one = len(live) == 1
-        who = "the 1 live worker has not asked" if one else f"none of {len(live)} live workers has asked"
-        return [], [Clause("workers", False, f"{who} for a job yet")]
+        none = "the 1 live worker has not" if one else f"none of {len(live)} live workers has"
+        return [], [Clause("workers", False, f"{none} claimed yet")]
     for fits, otherwise in _conditions(wanted):
         left = [worker for worker in left if fits(worker)]
         if not left:
@@ -209,7 +210,7 @@ def _narrowed(workers: list[WorkerRecord], wanted: LaneRequirements) -> tuple[li
 
 
 def _conditions(wanted: LaneRequirements) -> list[tuple[Callable[[WorkerRecord], bool], Clause]]:
-    """What a worker must meet, and what is said where none of those left does."""
+    """The conditions for a worker, each with the clause for the case that no worker is left."""
     return [
         (
             lambda worker: any(scope.covers(wanted.type) for scope in worker.scopes),

@@ -1,4 +1,4 @@
-"""Alerts: events an operator wants to hear of at once. Of each kind at most one per cooldown; the rest are counted."""
+"""Alerts: events that operators are notified of at once. At most one per kind and cooldown; the rest are counted."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ STALE, SPENT, PATTERN = "stale_job_recovered", "job_max_retries_exceeded", "job_
 STARTUP, SHUTDOWN = "worker_startup", "worker_shutdown"
 EXTENSION = "extension_missing"
 KINDS = (STALE, SPENT, PATTERN, STARTUP, SHUTDOWN, EXTENSION)
-# Alerts wait among the deliveries, each kind as if it were a webhook of this id.
+# Alerts are stored as deliveries, each kind as if it were a webhook with this id.
 MAILBOX = {kind: f"00000000-0000-0000-0000-{number:012}" for number, kind in enumerate(KINDS, 1)}
 
 PATTERN_FAILURES, PATTERN_SECONDS = 5, 600
-REMEMBERED_MAX = 500  # subjects and job types that fail at the same time
+REMEMBERED_MAX = 500  # subjects and job types whose failures are remembered
 
-Memory = dict[str, list[datetime]]  # the last failures since a success, by tenant and subject, else job type
+Memory = dict[str, list[datetime]]  # recent failures since the last success, by tenant and subject or job type
 
 
 class AlertRules(msgspec.Struct, frozen=True):
-    """Which kinds are in force, and how long one of them is silent after an alert."""
+    """The enabled kinds, and the pause between two alerts of one kind."""
 
     kinds: frozenset[str] = frozenset()
     cooldown_seconds: float = 300
@@ -42,15 +42,15 @@ class Alert(msgspec.Struct, frozen=True):
 
     def body(self, count: int, now: datetime) -> bytes:
         more = f" ({count} of these since the last alert)" if count > 1 else ""
-        said = {"alert": self.kind, "message": self.message + more, "count": count, "at": now}
-        return msgspec.json.encode(said | self.about)
+        common = {"alert": self.kind, "message": self.message + more, "count": count, "at": now}
+        return msgspec.json.encode(common | self.about)
 
 
-# -- what an event means: pure ------------------------------------------------------------------------------------
+# -- classification of events: pure -------------------------------------------------------------------------------
 
 
 def is_failure(event: Event) -> bool:
-    """An execution ended badly; whether the job is tried again does not matter."""
+    """An attempt failed or was lost, whether the job is retried or not."""
     return event.verb in ("fail", "reap") and event.from_state == State.RUNNING
 
 
@@ -68,7 +68,7 @@ def matters(event: Event) -> bool:
 
 
 def raised(events: list[Event], jobs: Mapping[str, Row], memory: Memory) -> Iterator[Alert]:
-    """In the order of the events. `memory` is brought up to date on the way."""
+    """The alerts of these events, in order. Updates `memory`."""
     for event in events:
         if event.verb == "worker":
             yield from _of_worker(event)
@@ -79,8 +79,8 @@ def raised(events: list[Event], jobs: Mapping[str, Row], memory: Memory) -> Iter
 
 
 def _of_worker(event: Event) -> Iterator[Alert]:
-    said = event.data if isinstance(event.data, dict) else {}
-    name, was = said.get("name") or event.job_id, said.get("was")
+    data = event.data if isinstance(event.data, dict) else {}
+    name, was = data.get("name") or event.job_id, data.get("was")
     about = {"workerId": event.job_id, "worker": name}
     if event.reason == "offline" and was != "offline":
         yield Alert(SHUTDOWN, event, f"worker {name} is offline", about)
@@ -91,7 +91,7 @@ def _of_worker(event: Event) -> Iterator[Alert]:
 def _of_job(event: Event, job: Row) -> Iterator[Alert]:
     what = f"{job['type']} job {event.job_id}"
     if is_stale(event):
-        then = "it will be tried again" if event.to_state == State.RETRYING else f"it is {event.to_state} now"
+        then = "it will be retried" if event.to_state == State.RETRYING else f"it is {event.to_state} now"
         yield Alert(STALE, event, f"{what} was taken from its worker ({event.reason}); {then}", _about(event, job))
     if is_spent(event, job):
         message = f"{what} has used up its {job['max_attempts']} attempts: {event.reason}"
@@ -108,7 +108,7 @@ def _pattern(event: Event, job: Row) -> Alert:
 
 
 def _about(event: Event, job: Row) -> dict[str, Any]:
-    """Never what the job was given or what it said: names and codes only."""
+    """Names and codes only, never payloads or error messages."""
     return {
         "jobId": event.job_id,
         "jobType": job["type"],
@@ -130,17 +130,17 @@ def _completes_pattern(event: Event, job: Row, memory: Memory) -> bool:
     memory[key] = [*(at for at in memory.get(key, ()) if at > since), event.at]
     if len(memory[key]) < PATTERN_FAILURES:
         return False
-    del memory[key]  # told; the next one needs as many again
+    del memory[key]  # the next alert needs as many failures again
     return True
 
 
-# -- what is kept between two readings ----------------------------------------------------------------------------
+# -- alerts in the database ---------------------------------------------------------------------------------------
 
 
 async def due(
     tx: Tx, watch: AlertRules, events: list[Event], jobs: Mapping[str, Row], now: datetime
 ) -> list[tuple[Alert, bytes]]:
-    """The alerts to send now, with their messages. Whoever calls holds the reader, so nobody else counts meanwhile."""
+    """The alerts to send now, with their bodies. The caller has locked the reader, so no other process counts."""
     rows = {row["kind"]: row for row in await tx.all(q.alerts)}
     memory = _remembered(rows, now)
     found = [alert for alert in raised(events, jobs, memory) if alert.kind in watch.kinds]
@@ -158,17 +158,17 @@ async def due(
 
 
 async def due_for_extensions(tx: Tx, watch: AlertRules, missing: Mapping[str, int], now: datetime) -> bytes | None:
-    """The message to send now. Whoever calls holds the reader."""
+    """The alert to send now. The caller has locked the reader."""
     row = next((row for row in await tx.all(q.alerts) if row["kind"] == EXTENSION), None)
     if row is not None and row["sent_at"] > now - timedelta(seconds=watch.cooldown_seconds):
         return None
     await tx.one(q.put_alert, kind=EXTENSION, sent_at=now, held=0, memory=None)
-    said = {"alert": EXTENSION, "message": "; ".join(told(missing)), "count": 1, "at": now}
-    return msgspec.json.encode(said | {"extensions": missing})
+    common = {"alert": EXTENSION, "message": "; ".join(told(missing)), "count": 1, "at": now}
+    return msgspec.json.encode(common | {"extensions": missing})
 
 
 def _counted(found: list[Alert], memory: Memory, rows: Mapping[str, Row]) -> Counter[str]:
-    """How many of each kind; the one that remembers is there whenever it remembers something else than before."""
+    """The number of alerts per kind. `PATTERN` is included whenever its memory has changed, so that it is stored."""
     counts = Counter(alert.kind for alert in found)
     before = rows[PATTERN]["memory"] if PATTERN in rows else None
     if msgspec.json.encode(memory).decode() != (before or "{}"):

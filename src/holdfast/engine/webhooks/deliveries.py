@@ -1,4 +1,4 @@
-"""deliveries: messages on their way. Who claims one has it for a while; if nothing is heard, it is claimed again."""
+"""Webhook deliveries: messages to send. A process claims one under a lease; if the lease expires, it is sent again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from holdfast.model.numbers import check_limit
 from holdfast.model.webhook import TEST, Delivery, DeliveryTry, Webhook
 from holdfast.store import Tx, q
 
-LEASE_SECONDS = 90.0  # longer than any try may take
-LOG_MAX = 10  # tries that are remembered
+LEASE_SECONDS = 90.0  # longer than the timeout of a try
+LOG_MAX = 10  # tries that are stored
 KEPT_SECONDS = 7 * 86_400.0
-FAILING_SECONDS = 5 * 86_400.0  # a webhook that has answered nothing for so long is switched off
+FAILING_SECONDS = 5 * 86_400.0  # a webhook that fails for longer is disabled
 PAGE_MAX = 200
 LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
@@ -29,14 +29,14 @@ Kind = Literal["delivered", "failed", "pending"]
 
 
 class DueDelivery(NamedTuple):
-    """A message in somebody's hands; an alert has no webhook."""
+    """A claimed delivery; an alert has no webhook."""
 
     delivery: Delivery
     webhook: Webhook | None
 
 
 class DeliveryOutcome(msgspec.Struct, frozen=True):
-    """How a try went. `gone`: the receiver says that it wants no more."""
+    """The outcome of a try. `gone`: the receiver answered 410 Gone."""
 
     tried: DeliveryTry
     state: Kind
@@ -45,7 +45,7 @@ class DeliveryOutcome(msgspec.Struct, frozen=True):
 
 
 class DeliveryEffect(msgspec.Struct, frozen=True):
-    """What the outcome of a try changed for the webhook."""
+    """What the outcome of a try changed: the webhook works again, or why it was disabled."""
 
     recovered: bool = False
     disabled: str | None = None
@@ -57,22 +57,22 @@ class DeliveryPage(msgspec.Struct, frozen=True):
 
 
 async def waiting(tx: Tx, *, busy: Iterable[str] = (), alerts: bool = False) -> list[str]:
-    """The webhooks that have something due, without those that are busy."""
+    """The webhooks with due deliveries, without the busy ones."""
     asked = [hook.id for hook in await every(tx) if hook.enabled] + (list(MAILBOX.values()) if alerts else [])
     free = [(hook,) for hook in asked if hook not in set(busy)]
     return [row["id"] for row in await tx.all(q.webhooks_with_work, asked=free)] if free else []
 
 
 async def claim(tx: Tx, rooms: Mapping[str, int]) -> list[DueDelivery]:
-    """For each webhook as many as there is room for. Those that others are claiming are skipped."""
+    """Claim deliveries, for each webhook up to its number in `rooms`. Skips rows locked by other processes."""
     ids: list[str] = []
     for webhook, room in rooms.items():
         rows = await tx.all(q.claim_deliveries, webhooks=[webhook], lease_seconds=LEASE_SECONDS, limit=room)
         ids += [row["id"] for row in rows]
-    return await _errands(tx, ids)
+    return await _claimed(tx, ids)
 
 
-async def _errands(tx: Tx, ids: list[str]) -> list[DueDelivery]:
+async def _claimed(tx: Tx, ids: list[str]) -> list[DueDelivery]:
     found = [Delivery.from_row(row) for row in await tx.all(q.deliveries_by_id, ids=ids)] if ids else []
     hooks = {hook.id: hook for hook in await every(tx)} if found else {}
     mailboxes = set(MAILBOX.values())
@@ -93,7 +93,7 @@ async def settle(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> Delive
         log=log,
         delay_seconds=float(outcome.delay_seconds),
     )
-    if row is None:  # too late: it was claimed again, or replayed
+    if row is None:  # the lease expired and it was claimed again, or it was replayed
         return DeliveryEffect()
     if outcome.state == "delivered":
         return DeliveryEffect(recovered=await tx.one(q.webhook_answers, id=delivery.webhook_id) is not None)
@@ -102,7 +102,8 @@ async def settle(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> Delive
 
 
 async def _disable(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> str | None:
-    """Gone at once; dead when a message was given up and none has arrived for days."""
+    """Disable the webhook: at once after 410 Gone, otherwise when a delivery failed for good and none succeeded for
+    days. Returns the reason."""
     if not outcome.gone and outcome.state != "failed":
         return None
     days = f"nothing could be delivered for {FAILING_SECONDS / 86_400:g} days"
@@ -117,7 +118,7 @@ async def _disable(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> str 
 
 
 async def make_test(tx: Tx, ctx: EngineContext, webhook: str) -> DueDelivery:
-    """A message that is about nothing, claimed already: whoever asks for it sends it."""
+    """Create and claim a test message; the caller sends it."""
     hook = await get(tx, webhook)
     now = ctx.clock.now()
     [new] = ctx.ids.job_ids(now, 1)
@@ -125,23 +126,23 @@ async def make_test(tx: Tx, ctx: EngineContext, webhook: str) -> DueDelivery:
     text = msgspec.json.encode(body).decode()
     await tx.all(q.put_deliveries, made=[(new, hook.id, hook.tenant, ctx.ids.token(), 0, TEST, text)])
     await tx.one(q.claim_delivery, id=new, lease_seconds=LEASE_SECONDS)
-    [errand] = await _errands(tx, [new])
-    return errand
+    [test] = await _claimed(tx, [new])
+    return test
 
 
 async def find(tx: Tx, delivery: str) -> Delivery:
-    """Of a webhook that is still there."""
-    errands = await _errands(tx, [delivery]) if is_uuid(delivery) else []
-    if not errands or errands[0].webhook is None:
+    """A delivery of an existing webhook."""
+    found = await _claimed(tx, [delivery]) if is_uuid(delivery) else []
+    if not found or found[0].webhook is None:
         raise NotFound(f"no delivery {quoted(delivery)}", code="delivery_not_found")
-    return errands[0].delivery
+    return found[0].delivery
 
 
 async def replay(tx: Tx, delivery: str) -> Delivery:
-    """The same message under the same id once more, with all its tries before it."""
+    """Send the same message again, under the same id and with all its tries."""
     found = await find(tx, delivery)
     if not (await get(tx, found.webhook_id)).enabled:
-        raise Conflict(f"webhook {found.webhook_id} is switched off; enable it first", code="webhook_disabled")
+        raise Conflict(f"webhook {found.webhook_id} is disabled; enable it first", code="webhook_disabled")
     await tx.one(q.replay_delivery, id=delivery)
     return await find(tx, delivery)
 
@@ -153,7 +154,7 @@ async def page(
     await get(tx, webhook)
     check_limit(limit, "deliveries", most=PAGE_MAX)
     if cursor is not None and not is_uuid(cursor):
-        raise Invalid("this cursor was not given out by a page", code="invalid_cursor")
+        raise Invalid("invalid cursor; use the cursor of the previous page", code="invalid_cursor")
     states = None if state is None else [state]
     rows = await tx.all(q.page_deliveries, webhook=webhook, before=cursor or LAST, states=states, limit=limit + 1)
     found = [Delivery.from_row(row) for row in rows[:limit]]
@@ -161,5 +162,5 @@ async def page(
 
 
 async def prune(tx: Tx, ctx: EngineContext) -> int:
-    """What has been over for a week, and what nobody has come for in a week."""
+    """Delete deliveries that ended a week ago, and those that no process has claimed for a week."""
     return len(await tx.all(q.prune_deliveries, seconds=KEPT_SECONDS, limit=ctx.limits.sweep_batch))

@@ -1,4 +1,4 @@
-"""Failures counted once for the whole installation, from the event log: whoever subscribes, whichever process ends."""
+"""Failure counts of the whole installation, from the event log: independent of webhooks and of process restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = 1000
 
 
 class FailureCounts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Attempts that failed or were lost; of these, those taken from a worker; and jobs that used up their attempts."""
+    """Attempts that failed or were lost; of these, the reaped ones; and jobs that used up their attempts."""
 
     failures: int = 0
     stale_jobs_recovered: int = 0
@@ -26,13 +26,13 @@ async def counts(tx: Tx) -> FailureCounts:
 
 
 async def has_news(tx: Tx) -> bool:
-    """A look, so that a process takes the reader only where there is something to count."""
+    """Checked without a lock, so that a process locks the reader only if there is something to count."""
     row = await tx.one(q.reader, name=NAME)
     return bool(await _page(tx, Cursor() if row is None else _cursor(row), limit=1))
 
 
 async def count(tx: Tx) -> bool:
-    """Add one page of the log; True if there may be more. Another process that holds the reader does the work."""
+    """Count one page of the log; True if there may be more. If another process holds the reader, that one counts."""
     row = await tx.one(q.locked_reader, name=NAME) or await tx.one(
         q.put_reader, name=NAME, **msgspec.structs.asdict(Cursor())
     )
@@ -63,6 +63,6 @@ def _added(known: FailureCounts, rows: list[Row]) -> FailureCounts:
 
 
 def _is_spent(row: Row) -> bool:
-    """A job that was pruned since does not say how many attempts it had."""
+    """The job used up its attempts. False for a pruned job, whose maximum is unknown."""
     most = row["max_attempts"]
     return row["to_state"] == State.DEAD and most is not None and row["attempt"] >= most

@@ -1,4 +1,4 @@
-"""fan out: the event log becomes messages, one for each webhook that wants it. Once, in order, without a gap."""
+"""Fan-out: turn the event log into deliveries, one per event and subscribed webhook: once, in order, without gaps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from holdfast.model.webhook import Webhook, event_name
 from holdfast.store import Row, Tx, q
 from holdfast.wire import WebhookData, WebhookMessage
 
-PAGE = 500  # events at a time; each may become a message for every webhook
-BATCH = 1000  # messages in one statement
+PAGE = 500  # events per transaction; each may become a message for every webhook
+BATCH = 1000  # messages per statement
 NO_JOB, TENANT = "00000000-0000-0000-0000-000000000000", "default"
 FAILED = (State.RETRYING, State.DEAD, State.REJECTED)  # the reason is the code of an error
 
-Made = tuple[str, str, str, int, str, str]  # a row for `put_deliveries`, but for its id
+Made = tuple[str, str, str, int, str, str]  # a row for `put_deliveries`, without its id
 
 
 class FannedOut(msgspec.Struct, frozen=True):
-    """`listening`: somebody wants to be told of something. `full`: there is more to read at once."""
+    """`listening`: there are enabled webhooks or alerts. `full`: there are more events to read."""
 
     listening: bool
     full: bool = False
@@ -34,7 +34,7 @@ class FannedOut(msgspec.Struct, frozen=True):
 
 
 async def news(tx: Tx, watch: AlertRules) -> tuple[bool, bool]:
-    """Whether somebody listens, and whether there is anything to do: only then is it worth to take the reader."""
+    """Whether there are enabled webhooks or alerts, and whether there are new events: only then lock the reader."""
     listening = bool(watch.kinds) or any(hook.enabled for hook in await every(tx))
     row = await tx.one(q.reader, name=READER)
     if row is None:
@@ -44,8 +44,8 @@ async def news(tx: Tx, watch: AlertRules) -> tuple[bool, bool]:
 
 
 async def skip(tx: Tx) -> FannedOut:
-    """Nobody listens: on to the end. Unless somebody does by now, whose first events may lie before that end."""
-    at, end = await _taken(tx), await feed_end(tx)
+    """Without webhooks and alerts: advance to the end of the log, unless a webhook was created meanwhile."""
+    at, end = await _locked(tx), await feed_end(tx)
     if any(hook.enabled for hook in await every(tx)):
         return FannedOut(True, full=True)
     if at is not None:
@@ -54,12 +54,12 @@ async def skip(tx: Tx) -> FannedOut:
 
 
 async def fan_out(tx: Tx, ctx: EngineContext, watch: AlertRules) -> FannedOut:
-    """One page of the log. The reader is locked until the commit; if another has it, that one does the work."""
-    at = await _taken(tx)
+    """Process one page of the log. The reader is locked until the commit; if another process holds it, do nothing."""
+    at = await _locked(tx)
     if at is None:
         return FannedOut(True)
     events, after = await feed(tx, at, limit=PAGE)
-    # Not before: one that is made in between would miss what the page has for it.
+    # Read after the page: a webhook created in between must get the events of the page.
     hooks = [hook for hook in await every(tx) if hook.enabled]
     jobs = await _jobs(tx, events, hooks, watch)
     machines = await _machines(tx, ctx, jobs)
@@ -76,7 +76,7 @@ async def _put(tx: Tx, ctx: EngineContext, made: list[Made]) -> None:
         await tx.all(q.put_deliveries, made=rows[start : start + BATCH])
 
 
-async def _taken(tx: Tx) -> Cursor | None:
+async def _locked(tx: Tx) -> Cursor | None:
     row = await tx.one(q.locked_reader, name=READER)
     if row is not None:
         return _cursor(row)
@@ -90,13 +90,13 @@ def _cursor(row: Row) -> Cursor:
 
 
 async def _advance(tx: Tx, at: Cursor, after: Cursor) -> None:
-    """Never back: where the last events were pruned, the log ends before the place that we have read to."""
+    """Never back: if the last events were pruned, the end of the log is before the position of the reader."""
     if (after.pos, after.job_id, after.seq) > (at.pos, at.job_id, at.seq):
         await tx.one(q.advance_reader, name=READER, **msgspec.structs.asdict(after))
 
 
 async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: AlertRules) -> Mapping[str, Row]:
-    """The jobs that somebody may be told of."""
+    """The jobs that webhooks or alerts may be about."""
     named = {(hook.tenant, name) for hook in hooks for name in hook.wanted.events}
     ids = {
         event.job_id
@@ -118,14 +118,14 @@ def _messages(
         name, job = event_name(event), jobs.get(event.job_id)
         if name is None or job is None:
             continue
-        wanting = [hook for hook in hooks if _wants(hook, event, name, job)]
-        if wanting:
+        subscribed = [hook for hook in hooks if _wants(hook, event, name, job)]
+        if subscribed:
             text = msgspec.json.encode(_message(event, name, job, machines[job["policy"]])).decode()
-            yield from ((hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in wanting)
+            yield from ((hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in subscribed)
 
 
 def _wants(hook: Webhook, event: Event, name: str, job: Row) -> bool:
-    """What happened before it was made is not its business."""
+    """Not for events from before the webhook was created."""
     return (
         hook.tenant == event.tenant
         and hook.created_at <= event.at
@@ -134,7 +134,7 @@ def _wants(hook: Webhook, event: Event, name: str, job: Row) -> bool:
 
 
 def _message(event: Event, name: str, job: Row, machine: Machine) -> WebhookMessage:
-    """SEC-32: which job, and what became of it. Whoever may know more asks for it with a key."""
+    """Only ids, names and codes; a receiver reads everything else with its key."""
     state = State(event.to_state or State.RUNNING)
     data = WebhookData(
         job_id=event.job_id,
@@ -162,13 +162,13 @@ async def _alerts(
 
 
 async def alert_of_extensions(tx: Tx, ctx: EngineContext, watch: AlertRules, missing: Mapping[str, int]) -> bool:
-    """Unless another server has the reader, or has told it a while ago."""
-    if await _taken(tx) is None:
+    """False: another server holds the reader, or the last such alert is too recent."""
+    if await _locked(tx) is None:
         return False
     now = ctx.clock.now()
     body = await alerts.due_for_extensions(tx, watch, missing, now)
     if body is None:
         return False
-    number = int(now.timestamp()) % 2**31  # it is about no job: each alert is told from the others by its time
+    number = int(now.timestamp()) % 2**31  # without a job, the time makes the alert unique
     await _put(tx, ctx, [(MAILBOX[alerts.EXTENSION], TENANT, NO_JOB, number, alerts.EXTENSION, body.decode())])
     return True

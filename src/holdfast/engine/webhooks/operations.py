@@ -18,7 +18,7 @@ from holdfast.model.webhook import Delivery, Webhook
 
 
 class Webhooks(Audited):
-    """Webhooks in the database; `holdfast.webhooks` sends what is due."""
+    """Webhooks in the database; `holdfast.webhooks` sends the due deliveries."""
 
     async def subscribe(self, new: _webhooks.NewWebhook, *, by: str = "api") -> _webhooks.Signed:
         return await self._audited(
@@ -47,7 +47,7 @@ class Webhooks(Audited):
     get = reading(_webhooks.get)
 
     async def fan_out(self, watch: AlertRules | None = None) -> _fan_out.FannedOut:
-        """A page of the event log as messages. A look first: most of the time there is nothing new."""
+        """Turn one page of the event log into deliveries. Reads first, because usually there is nothing new."""
         watching = watch or AlertRules()
         listening, news = await self.store.read(lambda tx: _fan_out.news(tx, watching))
         if not news:
@@ -57,14 +57,14 @@ class Webhooks(Audited):
         return await self.store.write(lambda tx: _fan_out.fan_out(tx, self.ctx, watching))
 
     async def alert_of_extensions(self, watch: AlertRules) -> bool:
-        """Jobs wait for an extension that no live process has: somebody should hear of it."""
+        """Alert operators if jobs wait for an extension that no live process has."""
         missing = await self.store.read(_missing.missing)
         if not missing:
             return False
         return await self.store.write(lambda tx: _fan_out.alert_of_extensions(tx, self.ctx, watch, missing))
 
     async def count_failures(self) -> FailureCounts:
-        """The counts, up to the end of the log. A look first: most of the time there is nothing new."""
+        """The counts up to the end of the log. Reads first, because usually there is nothing new."""
         if await self.store.read(_failure_counts.has_news):
             while await self.store.write(_failure_counts.count):
                 continue

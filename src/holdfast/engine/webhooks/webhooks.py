@@ -1,4 +1,4 @@
-"""Webhooks: who is told of what. Their secrets are shown once, when they are made."""
+"""Webhooks: subscriptions to events. A signing secret is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.store import Tx, q
 
 READER = "webhooks"
 WEBHOOKS_MAX = 1000
-OVERLAP_SECONDS = 86_400.0  # an old secret signs beside the new one for so long
+OVERLAP_SECONDS = 86_400.0  # after a rotation, both secrets sign for this time
 
 
 class NewWebhook(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class NewWebhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """A webhook with a secret that nobody will be shown again."""
+    """A webhook with its new secret, which is shown only once."""
 
     webhook: Webhook
     secret: str
@@ -47,7 +47,7 @@ async def subscribe(tx: Tx, ctx: EngineContext, new: NewWebhook) -> Signed:
     )
     hook.check()
     if len(await every(tx)) >= WEBHOOKS_MAX:
-        raise Conflict(f"there are {WEBHOOKS_MAX} webhooks already; delete some", code="too_many_webhooks")
+        raise Conflict(f"there are already {WEBHOOKS_MAX} webhooks, the maximum; delete some", code="too_many_webhooks")
     await _start_reading(tx)
     values = {name: getattr(hook, name) for name in ("id", "tenant", "name", "url")}
     await tx.one(q.put_webhook, **values, **_stored(hook))
@@ -55,7 +55,7 @@ async def subscribe(tx: Tx, ctx: EngineContext, new: NewWebhook) -> Signed:
 
 
 async def _start_reading(tx: Tx) -> None:
-    """From now on nothing is missed, even if no courier runs yet."""
+    """Create the reader, so that no event is missed, even if no process sends webhooks yet."""
     if await tx.one(q.reader, name=READER) is None:
         end = await feed_end(tx)
         await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
@@ -75,8 +75,8 @@ async def get(tx: Tx, webhook: str) -> Webhook:
 async def change(
     tx: Tx, webhook: str, *, wanted: dict[str, Any] | None = None, drop_old_secrets: bool = False, **to: Any
 ) -> Webhook:
-    """`to` are fields of the webhook, `wanted` fields of what it wants."""
-    hook = await _held(tx, webhook)
+    """`to` are fields of the webhook, `wanted` fields of its filter."""
+    hook = await _locked(tx, webhook)
     if to.get("enabled") is not None:
         to["disabled_reason"] = None if to["enabled"] else "switched off"
     if drop_old_secrets:
@@ -87,9 +87,9 @@ async def change(
 
 
 async def rotate(tx: Tx, ctx: EngineContext, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> Signed:
-    """A new secret. The one before it signs too for a while, so that the receiver can change over in peace."""
+    """Rotate the signing secret. During the overlap the old secret signs, too, until the receiver has the new one."""
     check_number(overlap_seconds, "overlap_seconds")
-    hook, now = await _held(tx, webhook), ctx.clock.now()
+    hook, now = await _locked(tx, webhook), ctx.clock.now()
     new = Secret(secret_of(ctx.ids.bits(SECRET_BITS)))
     end = now + timedelta(seconds=overlap_seconds)
     old = [Secret(secret.text, min(secret.until or end, end)) for secret in hook.secrets]
@@ -102,7 +102,7 @@ async def drop(tx: Tx, webhook: str) -> None:
     await tx.one(q.drop_webhook, id=webhook)
 
 
-async def _held(tx: Tx, webhook: str) -> Webhook:
+async def _locked(tx: Tx, webhook: str) -> Webhook:
     if is_uuid(webhook):
         await tx.one(q.hold_webhook, id=webhook)
     return await get(tx, webhook)
