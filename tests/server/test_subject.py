@@ -48,6 +48,8 @@ async def test_each_event_of_a_job_names_its_subject(served: Served, worker: str
         [lease] = await served.engine.claim(worker)
         await served.engine.complete(worker, lease.id, lease.token)
         said = await operators.next()
+        while said is not None and "jobId" not in said.data:  # about the worker
+            said = await operators.next()
         assert said is not None
         assert (said.data["jobId"], said.data["subject"]) == (job, "video 7")
     async with watching(served, f"/jobs/{job}/events") as clients:
