@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from holdfast import migrate_connection
 from holdfast.errors import Invalid
 from holdfast.store.migrate import migrations, missing, sqlite_path
+from holdfast.store.migrate_connection import _statements
 from tests.conftest import administer, with_database
 
 EVERYTHING = [migration.name for migration in migrations("postgres")]
@@ -83,3 +84,10 @@ async def test_a_sqlite_file_can_be_migrated_so_too(fresh_sqlite_url: str) -> No
 def test_what_is_no_connection_is_refused() -> None:
     with pytest.raises(Invalid, match="cannot migrate through an object"):
         migrate_connection(object())
+
+
+def test_a_semicolon_at_the_end_of_a_comment_ends_no_statement() -> None:
+    script = "-- first;\nCREATE TABLE a (n int); -- and then;\nINSERT INTO a SELECT length('--');\n"
+    first, second = _statements("postgres", script)
+    assert first.startswith("-- first;\nCREATE")
+    assert second == "INSERT INTO a SELECT length('--');\n"

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Context, JobFailed, Permanent, Reject, Retry, Snooze, SyncContext
+from holdfast.engine import Cursor
 from holdfast.errors import HoldfastError, Invalid, UnknownName
 from holdfast.lifecycle import State
 from holdfast.model import Event, NewJob
@@ -509,7 +510,7 @@ def _our_threads() -> int:
 
 
 async def _events(app: App) -> AsyncIterator[Event]:
-    engine, cursor = await app.engine(), None
+    engine, cursor = await app.engine(), Cursor()
     while True:
         events, cursor = await engine.reads.feed(cursor)
         if not events:

@@ -66,7 +66,9 @@ def _statements(dialect: str, script: str) -> Iterator[str]:
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line
-        if line.rstrip().endswith(";") and pending.count("$$") % 2 == 0:
+        code, _, _ = line.partition("--")
+        ends = (code if code.count("'") % 2 == 0 else line).rstrip().endswith(";")  # a comment may end with one, too
+        if ends and pending.count("$$") % 2 == 0:
             yield pending
             pending = ""
     if pending.strip():
