@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Cursor, Engine, Filter, Progress
+from holdfast.engine.reads.read import ALL_JOBS
 from holdfast.errors import Invalid, NotFound, UnknownName
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
@@ -16,7 +17,7 @@ from holdfast.store import open_store
 from tests.engine.steps import NOBODYS, run, stored
 
 
-async def pages(engine: Engine, wanted: Filter | None = None, *, limit: int = 2) -> list[str]:
+async def pages(engine: Engine, wanted: Filter = ALL_JOBS, *, limit: int = 2) -> list[str]:
     """The ids of all pages, in order."""
     found: list[str] = []
     cursor = None
