@@ -173,14 +173,14 @@ async def test_the_others_show_the_old_figures_meanwhile(
     await engine.create(NewJob(type="echo"))
     clock.advance(OLD)
     counting_now, go_on = asyncio.Event(), asyncio.Event()
-    count = counting._counted_anew
+    count = counting._recount
 
     async def slow(*given: Any) -> QueueStats:
         counting_now.set()
         await go_on.wait()
         return await count(*given)
 
-    monkeypatch.setattr(counting, "_counted_anew", slow)
+    monkeypatch.setattr(counting, "_recount", slow)
     new = asyncio.create_task(engine.reads.queue_stats())
     await counting_now.wait()
     assert await other.reads.queue_stats() == old
@@ -196,7 +196,7 @@ async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         raise SystemError
 
     with monkeypatch.context() as dying:
-        dying.setattr(counting, "_counted_anew", gone)
+        dying.setattr(counting, "_recount", gone)
         with pytest.raises(SystemError):
             await engine.reads.queue_stats()
 
@@ -221,17 +221,17 @@ async def test_whoever_died_counting_is_followed_by_another(
 async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
     engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = counting._counted_anew
+    count = counting._recount
 
     async def overtaken(*given: Any) -> QueueStats:
         late = await count(*given)
-        monkeypatch.setattr(counting, "_counted_anew", count)
+        monkeypatch.setattr(counting, "_recount", count)
         await other.create(NewJob(type="echo"))
         clock.advance(PATIENCE_SECONDS)
         assert len((await other.reads.queue_stats()).queues) == 1
         return late
 
-    monkeypatch.setattr(counting, "_counted_anew", overtaken)
+    monkeypatch.setattr(counting, "_recount", overtaken)
     assert (await engine.reads.queue_stats()).queues == {}
     assert len((await engine.reads.queue_stats()).queues) == 1
 
