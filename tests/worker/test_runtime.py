@@ -281,6 +281,34 @@ async def test_results_get_the_whole_grace_to_arrive(app: App) -> None:
     assert await job.status() == "COMPLETED"
 
 
+async def test_a_claim_in_flight_when_the_grace_period_ends_loses_no_job(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its response comes after the grace period: the jobs are released, not left to the crash detector."""
+
+    @app.job()
+    async def any_job() -> None: ...
+
+    claimed, answered = asyncio.Event(), asyncio.Event()
+    async with working(app, stop_grace_seconds=0.05) as at_work:
+        claim = at_work.source.claim
+
+        async def slow(limit: int, **where: Any) -> Any:
+            if claims := await claim(limit, **where):
+                claimed.set()
+                await answered.wait()
+            return claims
+
+        monkeypatch.setattr(at_work.source, "claim", slow)
+        job = await any_job.enqueue()
+        await claimed.wait()
+        at_work.worker.stop()
+        asyncio.get_running_loop().call_later(0.5, answered.set)
+        await at_work.running
+    found = await job.get()
+    assert (found.state, found.attempt, found.lost) == (State.QUEUED, 0, 0)
+
+
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody's")
 
 

@@ -28,7 +28,7 @@ from holdfast.worker.source import Source
 if TYPE_CHECKING:
     from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 
-LAST_REPORTS_SECONDS = 5.0  # for reports, when every handler has ended
+LAST_REPORTS_SECONDS = 5.0  # for a claim in flight and for reports, when every handler has ended
 RENEW = "renew leases"
 
 
@@ -98,7 +98,7 @@ class Worker:
         self.executor.release_buffer()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.stop_grace_seconds):
-                await claiming  # the claim loop releases what it has just claimed
+                await asyncio.shield(claiming)  # the claim loop releases what it has just claimed
                 await self.slots.idle.wait()
                 await self._reporter.empty()
         self.executor.stop_all()
@@ -106,6 +106,7 @@ class Worker:
         self.executor.leave_running()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_REPORTS_SECONDS):
+                await asyncio.shield(claiming)  # canceled, it would leave jobs claimed that no worker runs
                 await self._reporter.empty()
 
     @property
