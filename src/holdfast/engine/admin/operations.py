@@ -68,7 +68,7 @@ class Workers(Audited):
     async def register_with_key(
         self, new: _workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
     ) -> tuple[WorkerRecord, str]:
-        """A worker that comes over HTTP, and the text of its key, which may be bound to some queues."""
+        """Register a worker that uses HTTP, and issue its key, which may be limited to some queues."""
         return await self._by(
             by,
             lambda tx: _keys.register(tx, self.ctx, new, queues),
@@ -76,7 +76,7 @@ class Workers(Audited):
         )
 
     async def revoke(self, worker: str, *, by: str | None = None) -> list[Key]:
-        """Take all its keys back, and disable it: it gets nothing more, and what it holds it cannot finish."""
+        """Revoke all its keys and disable it: it claims no more jobs, and its reports are rejected."""
 
         async def work(tx: Tx) -> list[Key]:
             taken = await _keys.revoke_of_worker(tx, worker)
@@ -124,7 +124,7 @@ class Workers(Audited):
         return await self.store.read(lambda tx: tx.all(q.jobs_of_worker, worker=worker, limit=limit))
 
     async def record_scope(self, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
-        """What a worker's claims over HTTP ask for."""
+        """Record which queues and types the worker's claims over HTTP name."""
         _claim.check_claim(self.ctx, worker, None, queues, types, 1)
         await self.store.write(lambda tx: _workers.note_scope(tx, worker, types, queues))
 
@@ -149,7 +149,7 @@ class Extensions(Audited):
     require_forgettable = reading(_extensions.require_forgettable)
 
     async def forget(self, name: str, *, by: str | None = None) -> _extensions.Forgotten:
-        """That job types and unfinished jobs need its hooks, as when its app was renamed or is no more."""
+        """Remove the need for its hooks from job types and unfinished jobs, as when its app was renamed or removed."""
         batch = self.ctx.limits.sweep_batch
         return await self._by(
             by,

@@ -63,7 +63,7 @@ class Maintenance(Component):
     forget_workers = writing(_workers.forget)
 
     async def record_worker_events(self) -> int:
-        """Who came, went, or does something else now: a line in the events for each, whoever asks first."""
+        """Record an event for each worker whose status has changed."""
         if await self.store.read(_worker_log.is_all_said):
             return 0
         return await self.store.write(lambda tx: _worker_log.record_worker_events(tx, self.ctx))

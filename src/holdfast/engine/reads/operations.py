@@ -44,7 +44,7 @@ class Reads(Component):
     why = reading(_why.why)
 
     async def queue_stats(self, max_age_seconds: float = 10.0) -> _depths.QueueStats:
-        """How much waits and runs, not older than that (or than a count is worth): one process counts for all."""
+        """Jobs waiting and running per queue and type, at most this old; one process counts for all."""
         return await _depths.queue_stats(self.store, self.ctx, max_age_seconds)
 
     async def health(self) -> _vitals.SystemHealth:
@@ -66,17 +66,17 @@ class Reads(Component):
         return await self.store.read(lambda tx: tx.all(q.applied_migrations))
 
     async def weak_settings(self) -> list[str]:
-        """What makes acknowledged jobs less than durable here."""
+        """Database settings that can lose acknowledged jobs."""
         return await self.store.read(lambda tx: weak_settings(tx, self.store.dialect))
 
     async def now(self) -> datetime:
-        """The time by which the database decides."""
+        """The time of the database's clock."""
         row = await self.store.read(lambda tx: tx.one(q.clock))
         at: datetime = row["now_at"] if row else self.ctx.clock.now()
         return at
 
     async def lifecycles(self) -> Lifecycles:
-        """Those of this process, and those of every app whose job types the database has."""
+        """The lifecycles of this process, and of every app that has declared job types in this database."""
         if self.ctx.registry.types_age >= TYPES_FRESH_SECONDS:
             await self.store.read(self.ctx.registry.types)
         return self.ctx.lifecycles
@@ -86,7 +86,7 @@ class Reads(Component):
         return await self.store.read(self.ctx.registry.types)
 
     async def snapshot(self, number: int) -> Snapshot:
-        """That policy with the lifecycle it belongs to."""
+        """The policy of this number, with its lifecycle."""
         return await self.store.read(lambda tx: self.ctx.registry.snapshot(tx, number))
 
     async def snapshots(self, jobs: list[Job]) -> dict[int, Snapshot]:
@@ -106,7 +106,7 @@ class Reads(Component):
     missing_extensions = reading(_missing.missing)
 
     async def ask_extension(self, probe: _probes.Probe) -> Any:
-        """What an extension says, or `Failed`."""
+        """The answer of an extension, or `CheckFailed`."""
         return await self.store.read(lambda tx: _probes.run_probe(tx, probe.hook))
 
     check_extension = reading(_probes.checked)
