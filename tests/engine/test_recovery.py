@@ -264,6 +264,7 @@ async def test_whoever_suspects_a_death_looks_closer_at_once_however_many_there_
     engine: Engine, worker: str, among_fifty: Watching
 ) -> None:
     await run(engine, worker, instance="a")
+    await until(among_fifty.have_passed(among_fifty.clock.at + 1))  # its last heartbeat is older than the suspicion
     among_fifty.presence.found = {"a"}
     await until(lambda: _holds_nothing(engine))
     first, *_, last = among_fifty.suspicions
