@@ -21,8 +21,8 @@ async def hello(name: str = "world") -> str:
 async def flaky(ctx: Context, failures: int = 2) -> str:
     """Retry: an exception is a failure, and the next attempt comes after a backoff."""
     if ctx.attempt <= failures:
-        raise ConnectionError(f"nobody answers (attempt {ctx.attempt})")
-    return f"somebody answered at attempt {ctx.attempt}"
+        raise ConnectionError(f"connection refused (attempt {ctx.attempt})")
+    return f"connected at attempt {ctx.attempt}"
 
 
 @app.job()
@@ -66,7 +66,7 @@ async def endless(ctx: Context) -> None:
 @app.job()
 async def cancel(job: str) -> str:
     """Cancels another job."""
-    at_once = await app.job_handle(job).cancel("somebody changed their mind")
+    at_once = await app.job_handle(job).cancel("no longer needed")
     return "canceled" if at_once else "asked to stop"
 
 
@@ -79,7 +79,7 @@ def count(ctx: SyncContext, to: int = 20, crash_at: int = 0) -> dict[str, int]:
         ctx.progress(100 * number / to, f"counted to {number}", checkpoint=number)
         if number == crash_at and ctx.attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-    return {"counted to": to, "this attempt began behind": begun_at}
+    return {"counted to": to, "resumed after": begun_at}
 
 
 async def first_jobs() -> list[JobHandle[Any]]:

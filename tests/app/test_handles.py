@@ -44,7 +44,7 @@ def ends(app: App) -> Definition[[str], str]:
             case "reject":
                 raise Reject("SAFE_BLOCK", "not this")
             case "error":
-                raise ConnectionError("nobody answers")
+                raise ConnectionError("connection refused")
             case "bare":
                 raise KeyError
         return how
@@ -98,7 +98,7 @@ class TestResult:
         [
             ("permanent", "E_NO_SUCH_CARD", "the card is gone", "FAILED"),
             ("reject", "SAFE_BLOCK", "not this", "REJECTED"),
-            ("error", "ConnectionError", "nobody answers", "FAILED"),
+            ("error", "ConnectionError", "connection refused", "FAILED"),
             ("bare", "KeyError", "", "FAILED"),
         ],
     )

@@ -104,13 +104,13 @@ class TestMiddleware:
 
         @app.job()
         async def call(kind: str) -> str:
-            raise ConnectionError("nobody answers") if kind == "connection" else ValueError
+            raise ConnectionError("connection refused") if kind == "connection" else ValueError
 
         gone, fine = await call.enqueue("connection"), await call.enqueue("value")
         await drained(app)
         with pytest.raises(JobFailed) as failed:
             await gone.result(60)
-        assert (failed.value.code, seen) == ("E_PARTNER_GONE", ["nobody answers"])
+        assert (failed.value.code, seen) == ("E_PARTNER_GONE", ["connection refused"])
         assert await fine.result(60) == "never mind"
 
     async def test_its_own_errors_are_the_attempts(self, app: App) -> None:
@@ -170,7 +170,7 @@ class TestErrorHook:
         async def fails(how: str) -> Any:
             match how:
                 case "error":
-                    raise ConnectionError("nobody answers")
+                    raise ConnectionError("connection refused")
                 case "permanent":
                     return Permanent("E_GONE")
                 case "reject":
@@ -217,7 +217,7 @@ class TestErrorHook:
             await drained(app)
         with pytest.raises(JobFailed) as failed:
             await job.result(60)
-        assert (failed.value.code, failed.value.message) == ("ConnectionError", "nobody answers")
+        assert (failed.value.code, failed.value.message) == ("ConnectionError", "connection refused")
         assert "the app's error hook failed" in caplog.text
         assert "the hook itself" in caplog.text
 

@@ -24,7 +24,7 @@ def is_prefix(whole: str, typed: str) -> bool:
 
 def ambiguous(what: str, typed: str, candidates: list[str]) -> Conflict:
     listed = ", ".join(candidates[:LISTED]) + (", ..." if len(candidates) > LISTED else "")
-    return Conflict(f"more than one {what} is_prefix with {quoted(typed)}: {listed}", code="ambiguous_id")
+    return Conflict(f"more than one {what} starts with {quoted(typed)}: {listed}", code="ambiguous_id")
 
 
 async def job_id(engine: Engine, typed: str) -> str:
