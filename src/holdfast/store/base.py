@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -30,24 +31,26 @@ class Tx(Protocol):
     `lock_seconds`: the lock timeout of statements with `{lock_timeout}`; None: no limit.
     """
 
-    alone: bool
-    lock_seconds: float | None
-    lock_errors: tuple[type[Exception], ...]
+    alone: bool = False
+    lock_seconds: float | None = None
+    lock_errors: tuple[type[Exception], ...] = ()
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]: ...
 
-    async def one(self, query: Query, **params: Any) -> Row | None: ...
+    async def one(self, query: Query, **params: Any) -> Row | None:
+        rows = await self.all(query, **params)
+        return rows[0] if rows else None
 
     async def run(self, query: Query, **params: Any) -> None:
         """A write whose result is not needed. It may be buffered and sent with others, in order: before the next query
         or the commit at the latest."""
-        ...
+        await self.all(query, **params)
 
     async def flush(self) -> None:
         """Send the writes that `run` has buffered."""
-        ...
+        return
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:
         """Roll back what is done inside if it raises; the rest of the transaction goes on. `alone`: a transaction of
@@ -58,11 +61,12 @@ class Tx(Protocol):
         """Run an extension's hook with a timeout. It may await this transaction and nothing else.
 
         `blocked` is called with the seconds for which the hook blocked the event loop or the writer, if it did."""
-        ...
+        async with asyncio.timeout(seconds):
+            return await hook
 
     async def wait_for_locks(self) -> None:
         """Lift the limit of `{lock_timeout}` from here on: hooks may wait for locks until their own timeout."""
-        ...
+        return
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         """Run the callback after the commit, and not after a rollback. A `hint` is harmless without a commit: in a

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -15,7 +14,7 @@ from holdfast.clock import Clock
 from holdfast.errors import Invalid
 from holdfast.ids import Ids
 from holdfast.model.names import kind_of
-from holdfast.store.base import OnBlocked, Row, T, Tx
+from holdfast.store.base import Row, Tx
 from holdfast.store.deferred_hints import DeferredHints
 from holdfast.store.error_mapping import map_postgres_error, map_sqlite_error
 from holdfast.store.postgres import WAIT_FOR_STANDBY, PostgresTx, bind, require_commit, unconfirmed_commit
@@ -89,10 +88,8 @@ async def _over(connection: Any, clock: Clock, ids: Ids) -> Tx:
     match _library(connection):
         case "asyncpg":
             return _BorrowedAsyncpg(connection, clock)
-        case "psycopg":
+        case "psycopg" | "psycopg2":
             return _BorrowedPsycopg(connection, clock)
-        case "psycopg2":
-            return _BorrowedPsycopg2(connection, clock)
         case "aiosqlite":
             await connection._execute(register_functions, connection._conn, ids)
             return _BorrowedAiosqlite(connection, clock)
@@ -128,28 +125,19 @@ def _warnings(connection: Any) -> Iterator[list[str | None]]:
     heard: list[str | None] = []
     match _library(connection):
         case "asyncpg":
-            with _listening(
-                connection.add_log_listener,
-                connection.remove_log_listener,
-                lambda _, message: heard.append(message.server_source_function),
-            ):
-                yield heard
+            add, remove, field = connection.add_log_listener, connection.remove_log_listener, "server_source_function"
         case "psycopg":
-            with _listening(
-                connection.add_notice_handler,
-                connection.remove_notice_handler,
-                lambda notice: heard.append(notice.source_function),
-            ):
-                yield heard
+            add, remove, field = connection.add_notice_handler, connection.remove_notice_handler, "source_function"
         case _:
             yield heard
+            return
 
+    def hear(*message: Any) -> None:  # asyncpg passes the connection first
+        heard.append(getattr(message[-1], field))
 
-@contextmanager
-def _listening(add: Callable[[Any], None], remove: Callable[[Any], None], hear: Callable[..., None]) -> Iterator[None]:
     add(hear)
     try:
-        yield
+        yield heard
     finally:
         remove(hear)
 
@@ -170,18 +158,13 @@ async def _is_open(connection: Any) -> bool:
     return not connection.autocommit or connection.info.transaction_status != IDLE
 
 
-async def _execute(connection: Any, sql: str) -> Any:
-    if _library(connection) == "psycopg2":
-        return _cursor_of_psycopg2(connection, sql)
-    return await _awaited(connection.execute(sql))
-
-
-def _cursor_of_psycopg2(connection: Any, sql: str, params: dict[str, Any] | None = None) -> Any:
-    """A plain cursor: the caller's cursor class may return other row types."""
+async def _execute(connection: Any, sql: str, *params: dict[str, Any]) -> Any:
+    if _library(connection) != "psycopg2":
+        return await _awaited(connection.execute(sql, *params))
     from psycopg2.extensions import cursor as plain  # type: ignore[import-untyped]
 
-    cursor = connection.cursor(cursor_factory=plain)
-    cursor.execute(sql, params)
+    cursor = connection.cursor(cursor_factory=plain)  # the caller's cursor class may return other row types
+    cursor.execute(sql, *params)
     return cursor
 
 
@@ -192,14 +175,10 @@ async def _awaited(value: Any) -> Any:
 class _BorrowedAsyncpg(PostgresTx):
     lock_seconds: float | None = None  # the caller sets the lock timeout
 
-    async def all(
-        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
-    ) -> list[Row]:
-        return [_plain(dict(row)) for row in await super().all(query, limit=limit, filters=filters, **params)]
+    call = Tx.call  # the hook may await anything
 
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
-        async with asyncio.timeout(seconds):
-            return await hook
+    async def all(self, query: Query, **params: Any) -> list[Row]:
+        return [_plain(dict(row)) for row in await super().all(query, **params)]
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         """The caller's commit is not seen: only hints are kept."""
@@ -214,42 +193,29 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
         text = _NUMBERED.sub(r"%(p\1)s", statement.text.replace("%", "%%"))
-        cursor = await self._cursor(text, {f"p{n}": value for n, value in enumerate(values, start=1)})
+        cursor = await _execute(self._connection, text, {f"p{n}": value for n, value in enumerate(values, start=1)})
         fetched = await _awaited(cursor.fetchall())
         names = [column.name for column in cursor.description]
         return [_plain(row if isinstance(row, dict) else dict(zip(names, row, strict=True))) for row in fetched]
-
-    async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
-        return await _awaited(self._connection.execute(text, params))
 
     async def _execute(self, sql: str) -> None:
         await _execute(self._connection, sql)
 
 
-class _BorrowedPsycopg2(_BorrowedPsycopg):
-    async def _cursor(self, text: str, params: dict[str, Any]) -> Any:
-        return _cursor_of_psycopg2(self._connection, text, params)
-
-
 class _BorrowedAiosqlite(SqliteTx):
     """aiosqlite runs its sqlite3 connection in a thread of its own: each query runs there."""
+
+    call = Tx.call
 
     def __init__(self, connection: Any, clock: Clock) -> None:
         super().__init__(connection._conn, clock)
         self._there = connection._execute
 
-    async def all(
-        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
-    ) -> list[Row]:
-        asked = super().all(query, limit=limit, filters=filters, **params)
-        return await self._there(run_to_completion, asked)  # type: ignore[no-any-return]
+    async def all(self, query: Query, **params: Any) -> list[Row]:
+        return await self._there(run_to_completion, super().all(query, **params))  # type: ignore[no-any-return]
 
     async def _execute(self, sql: str) -> None:
         await self._there(self._connection.execute, sql)
-
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
-        async with asyncio.timeout(seconds):  # its statements run in the other thread
-            return await hook
 
 
 def _plain(row: dict[str, Any]) -> Any:

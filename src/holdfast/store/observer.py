@@ -15,17 +15,27 @@ OnQuery = Callable[[Query, float, BaseException | None], None]
 CONNECT, BEGIN, COMMIT = (Query(word, word.upper()) for word in ("connect", "begin", "commit"))
 
 
-class ObservedStep:
-    """A context manager around such a step that reports its failure to the observer."""
+class ObservedQuery:
+    """A context manager around a query that reports it to the observer, if there is one."""
 
-    __slots__ = ("_began", "_clock", "_on_query", "_step")
+    __slots__ = ("_began", "_clock", "_on_query", "_query")
 
-    def __init__(self, on_query: OnQuery | None, step: Query, clock: Clock) -> None:
-        self._on_query, self._step, self._clock = on_query, step, clock
+    def __init__(self, on_query: OnQuery | None, query: Query, clock: Clock) -> None:
+        self._on_query, self._query, self._clock = on_query, query, clock
 
     def __enter__(self) -> None:
         self._began = self._clock.monotonic()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._on_query is not None:
-            self._on_query(self._step, self._clock.monotonic() - self._began, error.__cause__ or error)
+        if self._on_query is not None:
+            self._on_query(self._query, self._clock.monotonic() - self._began, error)
+
+
+class ObservedStep(ObservedQuery):
+    """The same around another step, of which only a failure is reported."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            super().__exit__(kind, error.__cause__ or error, trace)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.base import OnBlocked, Row, T, Tx
+from holdfast.store.base import Row, Tx
 from holdfast.store.connect import IDLE_IN_TRANSACTION_SECONDS
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
@@ -142,34 +142,15 @@ def _settle(future: asyncio.Future[Any], answer: Any, error: Exception | None) -
         future.set_exception(error)
 
 
-class _RemoteTx:
+class _RemoteTx(Tx):
     """The transaction in the event loop: its statements run in the writer thread."""
-
-    alone = False
-    lock_seconds: float | None = None
-    lock_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, tx: Tx, ask: Callable[[_Step], Awaitable[Any]]) -> None:
         self._tx, self._ask = tx, ask
 
-    async def all(
-        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
-    ) -> list[Row]:
-        rows: list[Row] = await self._ask(lambda tx: tx.all(query, limit=limit, filters=filters, **params))
+    async def all(self, query: Query, **params: Any) -> list[Row]:
+        rows: list[Row] = await self._ask(lambda tx: tx.all(query, **params))
         return rows
-
-    async def one(self, query: Query, **params: Any) -> Row | None:
-        row: Row | None = await self._ask(lambda tx: tx.one(query, **params))
-        return row
-
-    async def run(self, query: Query, **params: Any) -> None:
-        await self._ask(lambda tx: tx.run(query, **params))
-
-    async def flush(self) -> None:
-        """Nothing is buffered."""
-
-    async def wait_for_locks(self) -> None:
-        """SQLite has one writer: there are no row locks."""
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
@@ -182,10 +163,6 @@ class _RemoteTx:
             await self._ask(lambda _: _left(saved, raised))
             raise
         await self._ask(lambda _: saved.__aexit__(None, None, None))
-
-    async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
-        async with asyncio.timeout(seconds):
-            return await hook
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self._tx.after_commit(callback, hint=hint)

@@ -22,7 +22,7 @@ from holdfast.store.dead_connections import DeadConnectionDetector
 from holdfast.store.error_mapping import DEFAULT_LABEL, driver_message, failure_kind, map_postgres_error, unreachable
 from holdfast.store.hook_guard import call
 from holdfast.store.identity import Identity, IdentityTracker, identity_query, other_database, read_identity
-from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedStep, OnQuery
+from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedQuery, ObservedStep, OnQuery
 from holdfast.store.pool import PostgresPool
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, Statement, render
@@ -69,7 +69,7 @@ _TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK")
 _SAVEPOINT = ("SAVEPOINT hooks", "RELEASE SAVEPOINT hooks", "ROLLBACK TO SAVEPOINT hooks; RELEASE SAVEPOINT hooks")
 
 
-class PostgresTx:
+class PostgresTx(Tx):
     lock_seconds: float | None = LOCK_SECONDS
     lock_errors: tuple[type[Exception], ...] = (asyncpg.LockNotAvailableError,)
 
@@ -99,25 +99,12 @@ class PostgresTx:
             if self._on_query is None:
                 rows = await self._connection.fetch(statement.text, *values)
             else:
-                rows = await self._timed(self._on_query, query, statement, values)
+                with ObservedQuery(self._on_query, query, self._clock):
+                    rows = await self._connection.fetch(statement.text, *values)
         finally:
             self._busy = False
         self.wrote = self.wrote or not query.text.startswith("SELECT")
         return rows
-
-    async def _timed(self, on_query: OnQuery, query: Query, statement: Statement, values: list[Any]) -> list[Row]:
-        began = self._clock.monotonic()
-        try:
-            rows: list[Row] = await self._connection.fetch(statement.text, *values)
-        except BaseException as error:
-            on_query(query, self._clock.monotonic() - began, error)
-            raise
-        on_query(query, self._clock.monotonic() - began, None)
-        return rows
-
-    async def one(self, query: Query, **params: Any) -> Row | None:
-        rows = await self.all(query, **params)
-        return rows[0] if rows else None
 
     async def run(self, query: Query, **params: Any) -> None:
         statement = render(query, POSTGRES)

@@ -29,7 +29,7 @@ from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, run_c
 from holdfast.store.error_mapping import DatabaseLabel, map_sqlite_error
 from holdfast.store.hook_guard import blocking_in_transaction, report_blocking
 from holdfast.store.identity import FILE, Identity, IdentityTracker, inode_of, other_database, read_file_identity
-from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedStep, OnQuery
+from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedQuery, ObservedStep, OnQuery
 from holdfast.store.queries import Query
 from holdfast.store.render import SQLITE, Statement, history_afterwards, render
 
@@ -45,10 +45,8 @@ CACHE_KIB = 64 * 1024  # per connection; the default of 2 MiB makes every claim 
 _encode = msgspec.json.Encoder().encode
 
 
-class SqliteTx:
-    alone = False
-    lock_seconds: float | None = None  # one writer: no row locks
-    lock_errors: tuple[type[Exception], ...] = ()
+class SqliteTx(Tx):
+    """SQLite has one writer: there are no row locks. A statement is a function call: none is buffered."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, on_query: OnQuery | None = None) -> None:
         self._connection = connection
@@ -64,14 +62,8 @@ class SqliteTx:
         run = self._run if self._deadline is None else partial(self._run_until, self._deadline)
         if self._on_query is None:
             return run(query, statement, params)
-        began = self._clock.monotonic()
-        try:
-            rows = run(query, statement, params)
-        except BaseException as error:
-            self._on_query(query, self._clock.monotonic() - began, error)
-            raise
-        self._on_query(query, self._clock.monotonic() - began, None)
-        return rows
+        with ObservedQuery(self._on_query, query, self._clock):
+            return run(query, statement, params)
 
     def _run(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
         cursor = self._connection.cursor()
@@ -102,16 +94,6 @@ class SqliteTx:
         if late:
             raise TimeoutError
         return rows
-
-    async def one(self, query: Query, **params: Any) -> Row | None:
-        rows = await self.all(query, **params)
-        return rows[0] if rows else None
-
-    async def run(self, query: Query, **params: Any) -> None:
-        await self.all(query, **params)
-
-    async def flush(self) -> None:
-        """Nothing is buffered: a statement is a function call."""
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
@@ -144,9 +126,6 @@ class SqliteTx:
         finally:
             self._deadline = outer
             report_blocking(self._clock.monotonic() - began, blocked)
-
-    async def wait_for_locks(self) -> None:
-        """SQLite has one writer: there are no row locks."""
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
