@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from holdfast.lifecycle import BIT, Actor, State
@@ -143,11 +143,10 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
             return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
-        if word in _SHARED:
-            return _SHARED[word](rest)
         if word == "rows" and query.single and dialect == POSTGRES:
             return _postgres_row(rest)
-        return _DIALECT[dialect][word](rest)
+        marker = _SHARED[word] if word in _SHARED else _DIALECT[word][dialect == SQLITE]
+        return marker if isinstance(marker, str) else marker(rest)
 
     return _MARKER.sub(expanded, text)
 
@@ -175,29 +174,24 @@ def known_values(query: Query) -> dict[str, str | None]:
 def _with_history(query: Query, text: str) -> str:
     """PostgreSQL writes jobs, events and attempts in one statement; for SQLite see `history_afterwards`."""
     steps = [f"moved AS (\n{text}\n)"]
-    inserts = [insert.placed() for insert in history_of(query)]
-    steps += [f"history{n} AS ({insert.sql('moved', 'TRUE')})" for n, insert in enumerate(inserts)]
+    for n, insert in enumerate(history_of(query)):
+        placed = {"pos": "pos"} if insert.table == "holdfast_events" else {}  # the position of its job row
+        steps.append(f"history{n} AS ({insert.sql('moved', 'TRUE', **placed)})")
     return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(columns_of(query))} FROM moved"
 
 
 @dataclass(frozen=True)
 class Insert:
-    """One event or attempt per moved row: `values` are columns of that row, literals, or :actor."""
+    """One event or attempt per moved row. `values` by column: columns of that row, literals, or :actor."""
 
     table: str
-    columns: tuple[str, ...]
-    values: tuple[str, ...]
+    values: dict[str, str]
     where: str = "TRUE"
 
-    def placed(self) -> Insert:
-        """An event with the position of its job row (PostgreSQL)."""
-        if self.table != "holdfast_events":
-            return self
-        return replace(self, columns=(*self.columns, "pos"), values=(*self.values, "pos"))
-
-    def sql(self, source: str, which: str) -> str:
-        columns, values = ", ".join(self.columns), ", ".join(self.values)
-        return f"INSERT INTO {self.table} ({columns}) SELECT {values} FROM {source} WHERE {which} AND {self.where}"
+    def sql(self, source: str, which: str, **more: str) -> str:
+        values = self.values | more
+        selected = f"SELECT {', '.join(values.values())} FROM {source} WHERE {which} AND {self.where}"
+        return f"INSERT INTO {self.table} ({', '.join(values)}) {selected}"
 
 
 @lru_cache(maxsize=256)
@@ -205,16 +199,16 @@ def history_of(query: Query) -> tuple[Insert, ...]:
     if query.create:
         born = "CASE WHEN version = 2 THEN 'created' ELSE state END"
         return (
-            _event("1", "create", "NULL", born, "NULL", query),
-            _event("2", "accept", "'created'", "state", "NULL", query, where="version = 2"),
+            _event("create", seq="1", target=born),
+            _event("accept", seq="2", source="'created'", target="state", where="version = 2"),
         )
     worker = "last_worker" if query.ends else "lease_worker"
+    data = {"data": query.data} if query.data else {}
+    if query.note == "progress":
+        return (_event("progress", worker=worker, step="step", percent="percent", data="counters"),)
     if query.note:
-        data = "counters" if query.note == "progress" else query.data or "NULL"
-        return (
-            _event("version", query.note, "NULL", "NULL", worker, query, data=data, progress=query.note == "progress"),
-        )
-    event = _event("version", query.move or "", "came_from", "state", worker, query, data=query.data or "NULL")
+        return (_event(query.note, worker=worker, **data),)
+    event = _event(query.move or "", source="came_from", target="state", worker=worker, **data)
     return (event, _attempt(query)) if query.ends else (event,)
 
 
@@ -226,16 +220,14 @@ def history_afterwards(query: Query) -> tuple[str, ...]:
 
 
 def _event(
-    seq: str,
     verb: str,
-    source: str,
-    target: str,
-    worker: str,
-    query: Query,
     *,
-    data: str = "NULL",
-    progress: bool = False,
+    seq: str = "version",
+    source: str = "NULL",
+    target: str = "NULL",
+    worker: str = "NULL",
     where: str = "TRUE",
+    **more: str,
 ) -> Insert:
     values = {
         "job_id": "id",
@@ -251,11 +243,7 @@ def _event(
         "worker_id": worker,
         "reason": "reason",
     }
-    if progress:
-        values |= {"step": "step", "percent": "percent"}
-    if data != "NULL":
-        values["data"] = data
-    return Insert("holdfast_events", tuple(values), tuple(values.values()), where)
+    return Insert("holdfast_events", values | more, where)
 
 
 def _attempt(query: Query) -> Insert:
@@ -274,9 +262,7 @@ def _attempt(query: Query) -> Insert:
         "to_state": "state",
         "reason": "reason",
     }
-    if query.data:
-        values["error"] = query.data
-    return Insert("holdfast_attempts", tuple(values), tuple(values.values()))
+    return Insert("holdfast_attempts", values | ({"error": query.data} if query.data else {}))
 
 
 # -- markers ---------------------------------------------------------------------------------------------------
@@ -365,17 +351,20 @@ _HOOKED: dict[str, Callable[[tuple[str, ...], str], str]] = {
     "lacked": _lacked,
 }
 
-_SHARED: dict[str, Callable[[str], str]] = {
+# The text of a marker; a function gets what follows the colon.
+_Text = str | Callable[[str], str]
+
+_SHARED: dict[str, _Text] = {
     "from": _from,
     "to": _to,
     "bit": _bit,
-    "lease ended": lambda _: _LEASE_ENDED,
-    "job": lambda _: ", ".join(COLUMNS),
-    "summary": lambda _: ", ".join(SUMMARY_COLUMNS),
-    "event": lambda _: ", ".join(EVENT_COLUMNS),
-    "attempt": lambda _: ", ".join(ATTEMPT_COLUMNS),
-    "worker": lambda _: ", ".join(WORKER_COLUMNS),
-    "key": lambda _: ", ".join(KEY_COLUMNS),
+    "lease ended": _LEASE_ENDED,
+    "job": ", ".join(COLUMNS),
+    "summary": ", ".join(SUMMARY_COLUMNS),
+    "event": ", ".join(EVENT_COLUMNS),
+    "attempt": ", ".join(ATTEMPT_COLUMNS),
+    "worker": ", ".join(WORKER_COLUMNS),
+    "key": ", ".join(KEY_COLUMNS),
 }
 
 
@@ -458,69 +447,46 @@ def _log_end(greatest: str) -> str:
     )
 
 
-_DIALECT: dict[str, dict[str, Callable[[str], str]]] = {
-    POSTGRES: {
-        "now": lambda _: _POSTGRES_NOW,
-        # Written so that no partial index matches. Between two vacuums the index of running jobs is mostly dead rows,
-        # and the planner, which estimates it as empty, would read all of it instead of looking up a few ids.
-        "running": lambda _: "holdfast_jobs.state || '' = 'running'",
-        "skip_locked": lambda _: "FOR UPDATE SKIP LOCKED",
-        "skip_locked of jobs": lambda _: "FOR UPDATE OF holdfast_jobs SKIP LOCKED",
-        "locked": lambda _: "FOR UPDATE OF holdfast_jobs",
-        "lock_timeout": lambda _: _LOCK_TIMEOUT,
-        "token": lambda _: "gen_random_uuid()",
-        "rows": _postgres_rows,
-        "in": _postgres_in,
-        "in picked": lambda _: "= ANY(ARRAY(SELECT id FROM picked))",
-        "in ripe": lambda _: "= ANY(ARRAY(SELECT id FROM ripe))",
-        "any": _postgres_any,
-        "items": lambda column: f"json_array_elements_text({column}::json)",
-        "horizon": lambda _: _POSTGRES_HORIZON,
-        "beyond": lambda _: f"{_POSTGRES_HORIZON} + 1",
-        "ceiling": lambda _: _POSTGRES_CEILING,
-        "log end": lambda _: _log_end("greatest"),
-        "pos": lambda _: _POSTGRES_POS,
-        "pos column": lambda _: "pos, ",
-        "pos of said": lambda _: (
-            f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM holdfast_events WHERE job_id = said.id)), "
-        ),
-        "parts of jobs": lambda _: (
-            "(SELECT json_agg(json_build_object('name', name, 'status', status, 'percent', percent, 'total', total, "
-            "'done', done) ORDER BY place, name)::text "
-            "FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id)"
-        ),
-        "next version": lambda _: (
-            f"version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, {_POSTGRES_POS})"
-        ),
-    },
-    SQLITE: {
-        "now": lambda _: ":now",
-        "running": lambda _: "holdfast_jobs.state = 'running'",
-        "skip_locked": lambda _: "",
-        "skip_locked of jobs": lambda _: "",
-        "locked": lambda _: "",
-        "lock_timeout": lambda _: "coalesce(:lock_timeout, '') IS NOT NULL",
-        "token": lambda _: "holdfast_new_token()",
-        "rows": _sqlite_rows,
-        "in": lambda wanted: f"IN (SELECT value FROM json_each(:{wanted.split()[0]}))",
-        "in picked": lambda _: "IN (SELECT id FROM picked)",
-        "in ripe": lambda _: "IN (SELECT id FROM ripe)",
-        "any": _sqlite_any,
-        "items": lambda column: f"json_each({column})",
-        "horizon": lambda _: str(2**63 - 1),
-        "beyond": lambda _: (
-            "(SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events'), 0) + 2)"
-        ),
-        "ceiling": lambda _: str(2**63 - 1),
-        "log end": lambda _: _log_end("max"),
-        "pos": lambda _: "0",
-        "pos column": lambda _: "",
-        "pos of said": lambda _: "",
-        "parts of jobs": lambda _: (
-            "(SELECT nullif(json_group_array(json_object('name', name, 'status', status, 'percent', percent, 'total', "
-            "total, 'done', done)), '[]') "
-            "FROM (SELECT * FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id ORDER BY place, name))"
-        ),
-        "next version": lambda _: "version = holdfast_jobs.version + 1",
-    },
+# On PostgreSQL, and on SQLite.
+_DIALECT: dict[str, tuple[_Text, _Text]] = {
+    "now": (_POSTGRES_NOW, ":now"),
+    # Written so that no partial index of PostgreSQL matches. Between two vacuums the index of running jobs is mostly
+    # dead rows, and the planner, which estimates it as empty, would read all of it instead of looking up a few ids.
+    "running": ("holdfast_jobs.state || '' = 'running'", "holdfast_jobs.state = 'running'"),
+    "skip_locked": ("FOR UPDATE SKIP LOCKED", ""),
+    "skip_locked of jobs": ("FOR UPDATE OF holdfast_jobs SKIP LOCKED", ""),
+    "locked": ("FOR UPDATE OF holdfast_jobs", ""),
+    "lock_timeout": (_LOCK_TIMEOUT, "coalesce(:lock_timeout, '') IS NOT NULL"),
+    "token": ("gen_random_uuid()", "holdfast_new_token()"),
+    "rows": (_postgres_rows, _sqlite_rows),
+    "in": (_postgres_in, lambda wanted: f"IN (SELECT value FROM json_each(:{wanted.split()[0]}))"),
+    "in picked": ("= ANY(ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),
+    "in ripe": ("= ANY(ARRAY(SELECT id FROM ripe))", "IN (SELECT id FROM ripe)"),
+    "any": (_postgres_any, _sqlite_any),
+    "items": ("json_array_elements_text({}::json)".format, "json_each({})".format),
+    "horizon": (_POSTGRES_HORIZON, str(2**63 - 1)),
+    "beyond": (
+        f"{_POSTGRES_HORIZON} + 1",
+        "(SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events'), 0) + 2)",
+    ),
+    "ceiling": (_POSTGRES_CEILING, str(2**63 - 1)),
+    "log end": (_log_end("greatest"), _log_end("max")),
+    "pos": (_POSTGRES_POS, "0"),
+    "pos column": ("pos, ", ""),
+    "pos of said": (
+        f"greatest({_POSTGRES_POS}, (SELECT max(pos) FROM holdfast_events WHERE job_id = said.id)), ",
+        "",
+    ),
+    "parts of jobs": (
+        "(SELECT json_agg(json_build_object('name', name, 'status', status, 'percent', percent, 'total', total, "
+        "'done', done) ORDER BY place, name)::text "
+        "FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id)",
+        "(SELECT nullif(json_group_array(json_object('name', name, 'status', status, 'percent', percent, 'total', "
+        "total, 'done', done)), '[]') "
+        "FROM (SELECT * FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id ORDER BY place, name))",
+    ),
+    "next version": (
+        f"version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, {_POSTGRES_POS})",
+        "version = holdfast_jobs.version + 1",
+    ),
 }
