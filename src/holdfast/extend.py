@@ -42,7 +42,7 @@ from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.worker_metrics import FOR_EXTENSIONS, WorkerMetrics
 from holdfast.redaction import know
-from holdfast.sdk.definitions import Definitions, JobCreator
+from holdfast.sdk.definitions import Definitions
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.responses import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extensions.routes import Mount, MountLimits, RouteOptions, extension_route, mount, together
@@ -55,6 +55,7 @@ from holdfast.store.queries import Queries, Query
 from holdfast.worker.handler import Handler
 
 if TYPE_CHECKING:
+    from holdfast.sdk.app import App
     from holdfast.storage import Storage
 
 __all__ = [
@@ -150,14 +151,14 @@ class Extension(Definitions):
         self.files = ExtensionFiles(
             name, package or str(made_in.get("__package__") or ""), str(made_in.get("__file__") or "")
         )
-        self._app: JobCreator | None = None
+        self._app: App | None = None
         self._guards: list[_Declared] = []
         self._effects: list[_Declared] = []
 
     # -- jobs -------------------------------------------------------------------------------------------------
 
     @property
-    def app(self) -> JobCreator:
+    def app(self) -> App:
         if self._app is None:
             raise Invalid(
                 f"extension {self.name!r} is not included in an app yet: call app.include(...) first",
@@ -169,7 +170,7 @@ class Extension(Definitions):
     def described(self) -> str:
         return f"extension {self.name!r}"
 
-    def included_in(self, app: JobCreator) -> None:
+    def included_in(self, app: App) -> None:
         if self._app is not None and self._app is not app:
             raise Invalid(f"extension {self.name!r} is already included in another app", code="extension_conflict")
         self._app = app

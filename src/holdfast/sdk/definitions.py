@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.engine import Created
 from holdfast.errors import Invalid, InvalidField
@@ -16,7 +16,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.model.names import quoted
 from holdfast.observe.extension_metrics import Metrics
 from holdfast.sdk.celery_names import CeleryNames
-from holdfast.sdk.handle import EngineProvider, JobHandle
+from holdfast.sdk.handle import JobHandle
 from holdfast.sdk.options import (
     JobOptions,
     Names,
@@ -32,20 +32,11 @@ from holdfast.worker.context import NO_METRICS, Context, SyncContext
 from holdfast.worker.handler import Handler, Isolation
 from holdfast.worker.signature import Signature
 
+if TYPE_CHECKING:
+    from holdfast.sdk.app import App
+
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class JobCreator(EngineProvider, Protocol):
-    """The part of an app that a definition needs."""
-
-    async def create(self, new: NewJob, *, connection: Any = None) -> Created: ...
-
-    async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]: ...
-
-    def create_sync(self, new: NewJob, *, connection: Any = None) -> Created: ...
-
-    def create_all_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]: ...
 
 
 class Definition(CeleryNames, Generic[P, R]):
@@ -56,7 +47,7 @@ class Definition(CeleryNames, Generic[P, R]):
         update_wrapper(self, handler.function)
 
     @property
-    def _app(self) -> JobCreator:
+    def _app(self) -> App:
         return self._owner.app
 
     @property
@@ -152,7 +143,7 @@ class Definitions(CeleryNames, ABC):
 
     @property
     @abstractmethod
-    def app(self) -> JobCreator:
+    def app(self) -> App:
         """Where its jobs are created."""
 
     @property

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.errors import JobFailed
 from holdfast.lifecycle import FINAL, State
 from holdfast.model import Event, Job
 from holdfast.sdk.celery_names import CeleryNames
+
+if TYPE_CHECKING:
+    from holdfast.sdk.app import App
 
 R = TypeVar("R")
 _T = TypeVar("_T")
@@ -28,20 +30,8 @@ def _without_error(job: Job) -> dict[str, Any]:
     return {"message": job.reason} if job.state is State.CANCELED else {"code": job.reason}
 
 
-class EngineProvider(Protocol):
-    """The part of an app that a handle needs."""
-
-    clock: Clock
-
-    async def engine(self, *, declared: bool = True) -> Engine: ...
-
-    def run_sync(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T: ...
-
-
 class JobHandle(CeleryNames, Generic[R]):
-    def __init__(
-        self, app: EngineProvider, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None
-    ) -> None:
+    def __init__(self, app: App, job_id: str, *, existed: bool = False, read: Callable[[Any], R] | None = None) -> None:
         self._app = app
         self._read = read
         self.id = job_id

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,30 +13,19 @@ from holdfast.errors import Invalid
 from holdfast.model import Job, Lease, NewJob
 from holdfast.model.enqueueable import MakesJobs, new_job_of
 from holdfast.model.reports import Complete, HeldLease, Withdrawal, Withdrawn
-from holdfast.sdk.definitions import JobCreator
 from holdfast.sdk.handle import JobHandle
-from holdfast.store import Row, Tx
+from holdfast.store import Tx
 from holdfast.store.open_transaction import transaction
-from holdfast.store.queries import Query
-from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Recorded
 
-_T = TypeVar("_T")
-
-
-class _App(JobCreator, Protocol):
-    @property
-    def handlers(self) -> Mapping[str, Handler]: ...
-
-    async def traced(
-        self, new: list[NewJob], create: Callable[[list[NewJob]], Awaitable[list[Created]]]
-    ) -> list[Created]: ...
+if TYPE_CHECKING:
+    from holdfast.sdk.app import App
 
 
 class HandlerDatabase:
     """The database of an app, for its handlers."""
 
-    def __init__(self, app: _App) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
 
     @asynccontextmanager
@@ -73,39 +62,16 @@ def _child_of(lease: Lease, new: NewJob) -> NewJob:
 
 
 class HandlerTransaction:
-    """Implements `worker/transactions.py: JobTx` on the engine."""
+    """Implements `worker/transactions.py: JobTx` on the engine. It is a `Tx` too, with the statements of `tx`."""
 
-    def __init__(self, app: _App, engine: Engine, tx: Tx, lease: Lease, worker: str) -> None:
+    def __init__(self, app: App, engine: Engine, tx: Tx, lease: Lease, worker: str) -> None:
         self._app, self._engine, self._tx = app, engine, tx
         self._lease, self._worker = lease, worker
         self.completed: Recorded | None = None
         self.alone, self.lock_seconds, self.lock_errors = tx.alone, tx.lock_seconds, tx.lock_errors
-
-    async def all(
-        self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
-    ) -> list[Row]:
-        return await self._tx.all(query, limit=limit, filters=filters, **params)
-
-    async def one(self, query: Query, **params: Any) -> Row | None:
-        return await self._tx.one(query, **params)
-
-    async def run(self, query: Query, **params: Any) -> None:
-        await self._tx.run(query, **params)
-
-    async def flush(self) -> None:
-        await self._tx.flush()
-
-    def savepoint(self) -> AbstractAsyncContextManager[None]:
-        return self._tx.savepoint()
-
-    async def call(self, hook: Coroutine[Any, Any, _T], seconds: float, blocked: Callable[[float], None]) -> _T:
-        return await self._tx.call(hook, seconds, blocked)
-
-    async def wait_for_locks(self) -> None:
-        await self._tx.wait_for_locks()
-
-    def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
-        self._tx.after_commit(callback, hint=hint)
+        self.all, self.one, self.run, self.flush = tx.all, tx.one, tx.run, tx.flush
+        self.savepoint, self.after_commit = tx.savepoint, tx.after_commit
+        self.call, self.wait_for_locks = tx.call, tx.wait_for_locks
 
     async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         new = _child_of(self._lease, new_job_of(job, args, kwargs))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Invalid, LeaseLost
@@ -17,6 +18,7 @@ from holdfast.model.history import PART_BYTES_MAX
 from holdfast.model.json import decode, encode
 from holdfast.model.reports import Progress, Withdrawal, Withdrawn
 from holdfast.observe.extension_metrics import Metrics
+from holdfast.worker.blocking import blocking
 from holdfast.worker.outcomes import Recorded, Reject, Snooze, WaitForChildren
 from holdfast.worker.parts import PartInHand, SyncPartInHand
 from holdfast.worker.transactions import Database, JobTx, SyncJobTx, no_database
@@ -63,8 +65,22 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
+def _of_lease(field: str) -> Any:
+    """A read-only attribute: this field of the lease."""
+    return property(attrgetter(f"lease.{field}"))
+
+
 class _Facts:
     """The facts of the job, and three flags that the worker may set while the handler runs."""
+
+    job_id: str = _of_lease("id")
+    job_type: str = _of_lease("type")
+    queue: str = _of_lease("queue")
+    tenant: str = _of_lease("tenant")
+    attempt: int = _of_lease("attempt")
+    max_attempts: int = _of_lease("max_attempts")
+    lease_token: str = _of_lease("token")
+    created_at: datetime = _of_lease("created_at")
 
     def __init__(self, lease: Lease, state: Any = None) -> None:
         self.lease = lease
@@ -78,34 +94,6 @@ class _Facts:
         self._log: _JobLog | None = None
 
     @property
-    def job_id(self) -> str:
-        return self.lease.id
-
-    @property
-    def job_type(self) -> str:
-        return self.lease.type
-
-    @property
-    def queue(self) -> str:
-        return self.lease.queue
-
-    @property
-    def tenant(self) -> str:
-        return self.lease.tenant
-
-    @property
-    def attempt(self) -> int:
-        return self.lease.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        return self.lease.max_attempts
-
-    @property
-    def lease_token(self) -> str:
-        return self.lease.token
-
-    @property
     def fence(self) -> int:
         """A fencing token that rises with every execution of this job: an external system that keeps the highest one
         can reject writes of a stale execution."""
@@ -114,10 +102,6 @@ class _Facts:
     @property
     def tags(self) -> list[str]:
         return list(self.lease.tags or ())
-
-    @property
-    def created_at(self) -> datetime:
-        return self.lease.created_at
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -169,7 +153,7 @@ class Context(_Facts):
             percent=percent, step=step, eta_seconds=eta_seconds, counters=counters, checkpoint=checkpoint
         )
 
-    async def counters(self, **by_name: Any) -> None:
+    async def counters(self, /, **by_name: Any) -> None:
         """Set these counters; others keep their values."""
         await self._report(counters=by_name)
 
@@ -325,84 +309,59 @@ class SyncContext(_Facts):
     """The same for a sync handler: its calls block the handler's thread."""
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        self._context, self._loop = context, loop
+        self._of, self._loop = context, loop
         super().__init__(context.lease, context.state)
 
     def __getattribute__(self, name: str) -> Any:
         if name in _SHARED:  # the worker sets these on the async context
-            return getattr(object.__getattribute__(self, "_context"), name)
+            return getattr(object.__getattribute__(self, "_of"), name)
         return object.__getattribute__(self, name)
 
-    def progress(
-        self,
-        percent: float | None = None,
-        step: str | None = None,
-        *,
-        eta_seconds: float | None = None,
-        counters: dict[str, Any] | None = None,
-        checkpoint: Any = None,
-    ) -> None:
-        self._wait(
-            self._context.progress(percent, step, eta_seconds=eta_seconds, counters=counters, checkpoint=checkpoint)
-        )
-
-    def counters(self, **by_name: Any) -> None:
-        self._wait(self._context.counters(**by_name))
-
-    def save(self, checkpoint: Any) -> None:
-        self._wait(self._context.save(checkpoint))
-
-    def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
-        return self._wait(self._context.withdraw(job_id, reason, message=message))
+    progress = blocking(Context.progress)
+    counters = blocking(Context.counters)
+    save = blocking(Context.save)
+    withdraw = blocking(Context.withdraw)
+    enqueue = blocking(Context.enqueue)
+    children = blocking(Context.children)
+    cancel_job = blocking(Context.cancel_job)
 
     @contextmanager
     def transaction(self) -> Iterator[SyncJobTx]:
-        held = self._context.transaction()
-        tx, block = self._wait(_entered_block(held))
-        _block.set(block)  # in the handler's thread
-        try:
+        with self._entered(self._of.transaction()) as tx:
             yield SyncJobTx(tx, self._wait)
-        except BaseException as error:
-            self._wait(_left(held, error))
-            raise
-        self._wait(_left(held, None))
-
-    def parts(self, names: Sequence[str]) -> Iterator[SyncPartInHand]:
-        each = self._context.parts(names)
-        while (part := self._wait(_next(each))) is not None:
-            yield SyncPartInHand(part, self._wait)
-
-    def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return self._wait(self._context.enqueue(job, *args, **kwargs))
-
-    def children(self) -> list[Any]:
-        return self._wait(self._context.children())
-
-    def cancel_job(self, job_id: str, reason: str = "canceled") -> bool:
-        return self._wait(self._context.cancel_job(job_id, reason))
 
     @contextmanager
     def part(self, name: str, *, total: int | None = None) -> Iterator[SyncPartInHand]:
-        held = self._context.part(name, total=total)
-        part = self._wait(_entered(held))
-        try:
+        with self._entered(self._of.part(name, total=total)) as part:
             yield SyncPartInHand(part, self._wait)
-        except BaseException as error:
-            self._wait(_left(held, error))
-            raise
-        self._wait(_left(held, None))
+
+    def parts(self, names: Sequence[str]) -> Iterator[SyncPartInHand]:
+        each = self._of.parts(names)
+        while (part := self._wait(_next(each))) is not None:
+            yield SyncPartInHand(part, self._wait)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        done = self._wait(self._context._step_done(name))
+        done = self._wait(self._of._step_done(name))
         if done is not None:
             return done["result"]
         result = function(*args, **kwargs)  # in the handler's thread
         if inspect.iscoroutine(result):
             result = self._wait(result)
-        return self._wait(self._context._finish_step(name, result))
+        return self._wait(self._of._finish_step(name, result))
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @contextmanager
+    def _entered(self, held: AbstractAsyncContextManager[_T]) -> Iterator[_T]:
+        entered, block = self._wait(_enter(held))
+        _block.set(block)  # in the handler's thread
+        try:
+            yield entered
+        except BaseException as error:
+            self._wait(_leave(held, error))
+            raise
+        self._wait(_leave(held, None))
 
 
 _SHARED = frozenset(("cancel_requested", "lost", "stopping", "checkpoint", "metrics"))
@@ -412,20 +371,14 @@ async def _next(each: AsyncIterator[PartInHand]) -> PartInHand | None:
     return await anext(each, None)
 
 
-async def _entered(held: AbstractAsyncContextManager[_T]) -> _T:
-    return await held.__aenter__()
-
-
-async def _entered_block(held: AbstractAsyncContextManager[_T]) -> tuple[_T, _Block | None]:
+async def _enter(held: AbstractAsyncContextManager[_T]) -> tuple[_T, _Block | None]:
     return await held.__aenter__(), _block.get()
 
 
-async def _left(held: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
+async def _leave(held: AbstractAsyncContextManager[Any], error: BaseException | None) -> None:
     """Raise the error of the database instead of the one that it caused."""
-    if error is None:
-        await held.__aexit__(None, None, None)
-    else:
-        await held.__aexit__(type(error), error, error.__traceback__)
+    trace = None if error is None else error.__traceback__
+    await held.__aexit__(None if error is None else type(error), error, trace)
 
 
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]

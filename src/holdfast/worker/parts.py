@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.model import Part, PartStatus
 from holdfast.model.json import readable
+from holdfast.worker.blocking import Wait, blocking
 from holdfast.worker.outcomes import Snooze
 
+if TYPE_CHECKING:
+    from holdfast.worker.context import Context
+
 FINISHED = (PartStatus.COMPLETED, PartStatus.SKIPPED)
-
-
-class PartStore(Protocol):
-    """The part of a context that stores parts."""
-
-    async def keep_part(self, part: Part, percent: float | None = None, step: str | None = None) -> None: ...
 
 
 class PartInHand:
     """A part that a handler works on. `data` was stored with it by this or an earlier execution."""
 
     def __init__(
-        self, context: PartStore, part: Part, place: int = 0, total: int = 1, *, units: int | None = None
+        self, context: Context, part: Part, place: int = 0, total: int = 1, *, units: int | None = None
     ) -> None:
         self._context = context
         self.name, self.status = part.name, part.status
@@ -111,37 +108,28 @@ def _text(error: str | BaseException) -> str:
 class SyncPartInHand:
     """The same for a sync handler."""
 
-    def __init__(self, part: PartInHand, wait: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        self._part, self._wait = part, wait
+    def __init__(self, part: PartInHand, wait: Wait) -> None:
+        self._of, self._wait = part, wait
         self.name, self.place, self.total = part.name, part.place, part.total
 
     @property
     def data(self) -> Any:
-        return self._part.data
+        return self._of.data
 
     @data.setter
     def data(self, data: Any) -> None:
-        self._part.data = data
+        self._of.data = data
 
     @property
     def status(self) -> PartStatus:
-        return self._part.status
+        return self._of.status
 
     @property
     def finished(self) -> bool:
-        return self._part.finished
+        return self._of.finished
 
-    def progress(self, percent: float | None = None, *, total: int | None = None, done: int | None = None) -> None:
-        self._wait(self._part.progress(percent, total=total, done=done))
-
-    def complete(self, data: Any = None) -> None:
-        self._wait(self._part.complete(data))
-
-    def skip(self, reason: str | None = None) -> None:
-        self._wait(self._part.skip(reason))
-
-    def fail(self, error: str | BaseException) -> None:
-        self._wait(self._part.fail(error))
-
-    def reopen(self) -> None:
-        self._wait(self._part.reopen())
+    progress = blocking(PartInHand.progress)
+    complete = blocking(PartInHand.complete)
+    skip = blocking(PartInHand.skip)
+    fail = blocking(PartInHand.fail)
+    reopen = blocking(PartInHand.reopen)

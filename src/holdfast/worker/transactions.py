@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from holdfast.errors import Invalid
 from holdfast.model import Lease
 from holdfast.model.reports import Withdrawn
+from holdfast.worker.blocking import Wait, blocking
 from holdfast.worker.outcomes import Recorded
 
 
@@ -24,15 +25,15 @@ class JobTx(Protocol):
         """The completion of the job in this transaction, if any."""
         ...
 
-    async def all(self, query: Any, *, limit: int | None = None, **params: Any) -> list[Any]:
+    async def all(self, /, query: Any, *, limit: int | None = None, **params: Any) -> list[Any]:
         """The rows of a query."""
         ...
 
-    async def one(self, query: Any, **params: Any) -> Any:
+    async def one(self, /, query: Any, **params: Any) -> Any:
         """The first row, or None."""
         ...
 
-    async def run(self, query: Any, **params: Any) -> None:
+    async def run(self, /, query: Any, **params: Any) -> None:
         """A write without a result."""
         ...
 
@@ -90,31 +91,14 @@ def no_database(what: str) -> Invalid:
 class SyncJobTx:
     """The same for a sync handler."""
 
-    def __init__(self, tx: JobTx, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._tx, self._wait = tx, wait
+    def __init__(self, tx: JobTx, wait: Wait) -> None:
+        self._of, self._wait = tx, wait
 
-    def all(self, query: Any, *, limit: int | None = None, **params: Any) -> list[Any]:
-        rows: list[Any] = self._wait(self._tx.all(query, limit=limit, **params))
-        return rows
-
-    def one(self, query: Any, **params: Any) -> Any:
-        return self._wait(self._tx.one(query, **params))
-
-    def run(self, query: Any, **params: Any) -> None:
-        self._wait(self._tx.run(query, **params))
-
-    def enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return self._wait(self._tx.enqueue(job, *args, **kwargs))
-
-    def wake(self, job_id: str) -> bool:
-        return bool(self._wait(self._tx.wake(job_id)))
-
-    def cancel(self, job_id: str, reason: str = "canceled") -> bool:
-        return bool(self._wait(self._tx.cancel(job_id, reason)))
-
-    def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
-        withdrawn: Withdrawn = self._wait(self._tx.withdraw(job_id, reason, message=message))
-        return withdrawn
-
-    def complete(self, result: Any = None) -> None:
-        self._wait(self._tx.complete(result))
+    all = blocking(JobTx.all)
+    one = blocking(JobTx.one)
+    run = blocking(JobTx.run)
+    enqueue = blocking(JobTx.enqueue)
+    wake = blocking(JobTx.wake)
+    cancel = blocking(JobTx.cancel)
+    withdraw = blocking(JobTx.withdraw)
+    complete = blocking(JobTx.complete)
