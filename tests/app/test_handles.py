@@ -15,7 +15,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.lifecycle import State
 from holdfast.sdk.definitions import Definition
 from tests.app.steps import drained
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.worker.in_process import working
 
 
@@ -150,7 +150,7 @@ class TestResult:
     @pytest.mark.parametrize("ask", [JobHandle.get, JobHandle.status, JobHandle.result, JobHandle.cancel])
     async def test_a_job_that_never_was_is_not_waited_for(self, app: App, ask: Callable[..., Any]) -> None:
         with pytest.raises(NotFound):
-            await ask(app.job_handle(NOBODYS))
+            await ask(app.job_handle(UNKNOWN_ID))
 
 
 class TestEvents:
@@ -199,7 +199,7 @@ class TestEvents:
 
     async def test_of_a_job_that_never_was_there_are_none(self, app: App) -> None:
         with pytest.raises(NotFound):
-            await asyncio.wait_for(anext(app.job_handle(NOBODYS).events()), 60)
+            await asyncio.wait_for(anext(app.job_handle(UNKNOWN_ID).events()), 60)
 
     async def test_nor_do_they_go_on_when_the_job_is_gone(self, app: App, ends: Definition[[str], str]) -> None:
         """Pruned, by whoever decides how long jobs are kept."""

@@ -14,7 +14,7 @@ from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.stories import claimed, dead, succeeded
 
-NOBODYS = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 
 def states(holdfast: Holdfast) -> list[str]:
@@ -61,18 +61,18 @@ def test_the_exit_code_tells_of_the_first_refusal(holdfast: Holdfast, meanwhile:
         4,
         [[done, f"refused: job {done} is already succeeded; it cannot be canceled"]],
     )
-    gone = holdfast("jobs", "cancel", NOBODYS, "--json")
+    gone = holdfast("jobs", "cancel", UNKNOWN_ID, "--json")
     assert gone.code == 3
     assert gone.json == {
         "dryRun": False,
         "counts": {"refused": 1},
         "jobs": [
             {
-                "jobId": NOBODYS,
+                "jobId": UNKNOWN_ID,
                 "outcome": "refused",
                 "newJobId": None,
                 "code": "job_not_found",
-                "message": f"no job '{NOBODYS}'",
+                "message": f"no job '{UNKNOWN_ID}'",
             }
         ],
     }
@@ -127,7 +127,7 @@ def test_neither_ids_nor_a_filter_or_both_is_a_usage_error(holdfast: Holdfast, v
     for arguments, says in (
         ([], "no jobs given: use ids or a filter"),
         (["--yes"], "no jobs given: use ids or a filter"),
-        ([NOBODYS, "--type", "a"], "use job ids or a filter, not both"),
+        ([UNKNOWN_ID, "--type", "a"], "use job ids or a filter, not both"),
     ):
         answer = holdfast("jobs", verb, *arguments)
         assert answer.code == 2

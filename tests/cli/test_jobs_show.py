@@ -10,7 +10,7 @@ from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.stories import claimed, dead, half_done, succeeded
 from tests.engine.steps import run
 
-NOBODYS = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 
 def facts(text: str) -> dict[str, str]:
@@ -78,16 +78,16 @@ def test_what_a_worker_wrote_cannot_steer_the_terminal(holdfast: Holdfast, meanw
 
 
 @pytest.mark.parametrize("verb", ["show", "events", "why"])
-@pytest.mark.parametrize("job_id", [NOBODYS, "abc"])
+@pytest.mark.parametrize("job_id", [UNKNOWN_ID, "abc"])
 def test_a_job_that_does_not_exist_is_exit_3(holdfast: Holdfast, verb: str, job_id: str) -> None:
     answer = holdfast("jobs", verb, job_id)
     assert (answer.code, answer.out, answer.err) == (3, "", f"holdfast: no job '{job_id}'\n")
 
 
 def test_with_json_an_error_is_json_too(holdfast: Holdfast) -> None:
-    answer = holdfast("jobs", "show", NOBODYS, "--json")
+    answer = holdfast("jobs", "show", UNKNOWN_ID, "--json")
     assert (answer.code, answer.out) == (3, "")
-    assert answer.err == f'{{"code": "job_not_found", "message": "no job \'{NOBODYS}\'"}}\n'
+    assert answer.err == f'{{"code": "job_not_found", "message": "no job \'{UNKNOWN_ID}\'"}}\n'
 
 
 def test_the_history_is_told_in_the_words_of_the_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:

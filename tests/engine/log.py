@@ -1,4 +1,4 @@
-"""Waiting for the log: its readers stay below what is open anywhere on a server, also in other databases."""
+"""Waiting for the event log: readers stop below the oldest transaction that is open on the server, in any database."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Steps that many stories share: bring a job somewhere, let time pass, look at what the database really holds."""
+"""Steps shared by many tests: bring a job to a state, advance time, read the rows of the database."""
 
 from itertools import count
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ from holdfast.model import Lease, NewJob
 from holdfast.store import Row
 from holdfast.store.queries import Query
 
-NOBODYS = "00000000-0000-4000-8000-000000000000"  # a token, job or worker that nobody was ever given
+UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"  # a valid UUID that is no token, job or worker
 _numbers = count(1)
 
 
 async def ask(engine: Engine, sql: str, **params: Any) -> list[Row]:
-    """Any SQL, straight to the database; what writes must say RETURNING."""
+    """Run any SQL directly; a statement that writes needs RETURNING."""
     return await engine.store.write(lambda tx: tx.all(Query("asked", sql), **params))
 
 
@@ -32,7 +32,7 @@ async def stored(engine: Engine, job_id: str) -> tuple[Any, ...]:
 
 
 async def sweep(engine: Engine, clock: MovableClock, seconds: float) -> list[Row]:
-    """Let time pass with somebody sweeping every ten seconds, as in production."""
+    """Advance the clock with a sweep every ten seconds, as in production."""
     reaped = []
     while seconds > 0:
         clock.advance(min(10, seconds))
@@ -58,7 +58,7 @@ class Standing(NamedTuple):
 
     id: str
     type: str
-    token: str = NOBODYS
+    token: str = UNKNOWN_ID
 
     @property
     def instance(self) -> str:

@@ -1,4 +1,4 @@
-"""Somebody who owns the database, and changes what must not change."""
+"""A user with full rights on the database who modifies the append-only audit log."""
 
 from holdfast.engine import Engine
 from holdfast.store import Row, Tx

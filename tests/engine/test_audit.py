@@ -1,4 +1,4 @@
-"""The audit: who did what, in a chain that shows every change."""
+"""The audit log: who did what, in a hash chain that reveals every change."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ async def tell(engine: Engine, *actions: str, **detail: Any) -> None:
         await engine.store.write(lambda tx, told=told: record(tx, told))  # type: ignore[misc]
 
 
-async def test_lines_are_numbered_dated_and_chained(engine: Engine) -> None:
+async def test_audit_entries_are_numbered_dated_and_chained(engine: Engine) -> None:
     await tell(engine, "queue.pause", "queue.resume", tenant="acme")
     newer, older = (await engine.audit.page()).lines
     assert [(line.seq, line.actor, line.action, line.subject) for line in (older, newer)] == [
@@ -42,7 +42,7 @@ async def test_the_audit_is_read_page_by_page_from_the_newest(engine: Engine) ->
         await engine.audit.page(limit=501)
 
 
-async def test_an_untouched_audit_is_right(engine: Engine) -> None:
+async def test_an_unmodified_audit_log_verifies(engine: Engine) -> None:
     empty = await engine.audit.verify()
     assert (empty.wrong, empty.last, empty.digest) == (None, 0, "")
     await tell(engine, "a", "b", "c")
@@ -69,8 +69,10 @@ async def test_an_untouched_audit_is_right(engine: Engine) -> None:
         ("UPDATE holdfast_audit SET seq = 9 WHERE seq = 3", 9, "an entry before it is missing: 2 is followed by 9"),
     ],
 )
-async def test_whatever_is_changed_shows(engine: Engine, clock: Any, change: str, wrong: int, why: str) -> None:
-    """SEC-43: tamper, and the verification fails and names the line."""
+async def test_verification_names_the_first_tampered_audit_entry(
+    engine: Engine, clock: Any, change: str, wrong: int, why: str
+) -> None:
+    """SEC-43: verification fails and names the entry."""
     for action in ("a", "b", "c"):
         await tell(engine, action)
         clock.advance(1)
@@ -81,7 +83,7 @@ async def test_whatever_is_changed_shows(engine: Engine, clock: Any, change: str
     assert (await engine.audit.page()).lines, "it can still be read"
 
 
-async def test_a_line_that_somebody_wrote_anew_with_all_that_follow_shows_against_a_note_kept_elsewhere(
+async def test_an_externally_kept_digest_reveals_a_rewritten_or_truncated_audit_log(
     engine: Engine,
 ) -> None:
     await tell(engine, "a", "b")
@@ -108,7 +110,7 @@ async def test_the_database_itself_refuses_to_rewrite_the_audit(engine: Engine) 
     assert (await engine.audit.verify()).wrong is None
 
 
-async def test_many_at_once_make_one_chain(engine: Engine) -> None:
+async def test_concurrent_audit_writes_form_one_chain(engine: Engine) -> None:
     """SEC-43: two lines never follow the same one, and none is lost."""
     await asyncio.gather(*(tell(engine, f"{place}") for place in range(30)))
     found = await engine.audit.verify()
@@ -116,7 +118,7 @@ async def test_many_at_once_make_one_chain(engine: Engine) -> None:
     assert {line.action for line in (await engine.audit.page()).lines} == {f"{place}" for place in range(30)}
 
 
-async def test_what_does_not_happen_is_not_told(engine: Engine) -> None:
+async def test_a_failed_action_leaves_no_audit_entry(engine: Engine) -> None:
     async def refuses(tx: Tx) -> None:
         raise Invalid("no")
 

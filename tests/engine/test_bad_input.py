@@ -70,14 +70,14 @@ JOBS = [
 ]
 
 
-async def test_a_bad_job_is_refused_alike_and_leaves_nothing_behind(engine: Engine) -> None:
+async def test_an_invalid_job_is_rejected_on_both_stores_and_writes_nothing(engine: Engine) -> None:
     before = await everything(engine)
     for fields, code in JOBS:
         assert await refused(engine.create(NewJob(**{"type": "echo", **fields}))) == code, fields
     assert await everything(engine) == before
 
 
-async def test_a_good_job_beside_a_bad_one_leaves_nothing_behind_either(engine: Engine) -> None:
+async def test_an_invalid_job_in_a_batch_rejects_the_batch_and_writes_nothing(engine: Engine) -> None:
     """Neither the job nor its policy and its lane, which a create makes on the way."""
     before = await everything(engine)
     for fields, code in JOBS:
@@ -92,7 +92,7 @@ async def test_a_time_at_the_edge_is_kept_to_the_microsecond(engine: Engine) -> 
         assert (await engine.reads.get(job.id)).run_at == edge
 
 
-async def test_a_bad_declaration_is_refused_alike_and_leaves_nothing_behind(engine: Engine) -> None:
+async def test_an_invalid_job_type_declaration_is_rejected_on_both_stores_and_writes_nothing(engine: Engine) -> None:
     before = await everything(engine)
     for fields, code in [
         ({"name": 5}, "invalid_field job_type"),
@@ -129,7 +129,7 @@ async def test_a_limit_is_a_whole_number_from_one_up(engine: Engine) -> None:
     assert await engine.maintenance.prune(Retention(canceled=0), limit=1) == 1
 
 
-async def test_a_question_that_makes_no_sense_is_refused_alike(engine: Engine) -> None:
+async def test_an_invalid_filter_or_cursor_is_rejected_on_both_stores(engine: Engine) -> None:
     naive = datetime(2026, 1, 1)  # noqa: DTZ001
     for wanted, code in [
         (Filter(created_after=naive), "invalid_field created_after"),
@@ -149,7 +149,7 @@ async def test_a_question_that_makes_no_sense_is_refused_alike(engine: Engine) -
         assert await refused(engine.reads.parts_to_do(ids)) == "invalid_field job_ids"  # type: ignore[arg-type]
 
 
-async def test_an_id_that_is_none_finds_nothing(engine: Engine) -> None:
+async def test_a_malformed_id_finds_nothing(engine: Engine) -> None:
     for no_id in ("no id", "", LONE, "\x00"):
         assert (
             await engine.reads.history(no_id),
@@ -170,7 +170,7 @@ async def test_a_filter_may_be_any_collection_of_names(engine: Engine) -> None:
         assert len((await engine.reads.page(Filter(types=several))).jobs) == 1  # type: ignore[arg-type]
 
 
-async def test_a_worker_that_makes_no_sense_is_not_registered(engine: Engine) -> None:
+async def test_an_invalid_worker_registration_is_rejected_and_writes_nothing(engine: Engine) -> None:
     before = await everything(engine)
     for fields, code in [
         ({"capabilities": [1]}, "capabilities_not_json"),
@@ -194,7 +194,7 @@ async def test_a_worker_that_makes_no_sense_is_not_registered(engine: Engine) ->
     assert await everything(engine) == before
 
 
-async def test_a_beat_that_makes_no_sense_renews_nothing(engine: Engine, worker: str) -> None:
+async def test_an_invalid_heartbeat_renews_nothing(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
     workers = await engine.workers.all()
@@ -213,7 +213,7 @@ async def test_a_beat_that_makes_no_sense_renews_nothing(engine: Engine, worker:
     assert (await stored(engine, lease.id), await engine.workers.all()) == (before, workers)
 
 
-async def test_a_word_will_do_for_a_liveness_and_for_the_status_of_a_part(engine: Engine, worker: str) -> None:
+async def test_liveness_and_part_status_may_be_given_as_strings(engine: Engine, worker: str) -> None:
     await engine.heartbeat(worker, [], liveness="active")  # type: ignore[arg-type]
     assert (await engine.workers.all())[0].liveness is Liveness.ACTIVE
     lease = await run(engine, worker)
@@ -245,7 +245,7 @@ PROGRESS = [
 ]
 
 
-async def test_a_report_of_the_wrong_types_is_refused_alike_and_changes_nothing(engine: Engine, worker: str) -> None:
+async def test_a_progress_report_of_wrong_types_is_rejected_and_changes_nothing(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
     for fields, code in PROGRESS:
@@ -274,7 +274,7 @@ async def test_a_job_has_at_most_a_thousand_parts_in_all_its_reports(engine: Eng
 
 
 @pytest.mark.sqlite
-async def test_a_time_that_somebody_wrote_by_hand_does_not_stop_reads(fresh_sqlite_url: str) -> None:
+async def test_an_out_of_range_timestamp_in_a_row_does_not_break_reads(fresh_sqlite_url: str) -> None:
     engine = Engine(await open_store(fresh_sqlite_url))
     job = await engine.create(NewJob(type="echo", delay_seconds=60))
     for micros in (2**63 - 1, -(2**62)):
@@ -289,7 +289,7 @@ async def test_a_time_that_somebody_wrote_by_hand_does_not_stop_reads(fresh_sqli
 @pytest.mark.parametrize(
     "path", ["/proc/nope/x.db", "/dev/null/x.db", "/tmp", "/" + "x" * 300 + "/a.db", "/proc/version"]
 )
-async def test_a_file_that_cannot_be_opened_is_a_sentence(path: str) -> None:
+async def test_an_sqlite_path_that_cannot_be_opened_raises_store_unavailable_with_the_path(path: str) -> None:
     for work in (open_store, migrate):
         with pytest.raises(StoreUnavailable) as caught:
             await work(f"sqlite:///{path}")
@@ -297,7 +297,7 @@ async def test_a_file_that_cannot_be_opened_is_a_sentence(path: str) -> None:
         assert path in caught.value.message
 
 
-async def test_a_file_that_is_no_database_is_a_sentence_and_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_raises_store_unavailable_and_is_not_modified(tmp_path: Path) -> None:
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear database, " * 100)
     for work in (open_store, migrate, missing):
@@ -307,7 +307,7 @@ async def test_a_file_that_is_no_database_is_a_sentence_and_stays_as_it_is(tmp_p
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
-async def test_a_file_that_somebody_keeps_locked_is_a_sentence(
+async def test_opening_a_locked_sqlite_file_raises_store_unavailable(
     journal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrating, "BUSY_SECONDS", 0)
@@ -334,7 +334,7 @@ async def test_a_file_that_somebody_keeps_locked_is_a_sentence(
         5,
     ],
 )
-async def test_a_url_that_cannot_be_read_is_a_sentence_without_the_password(url: Any) -> None:
+async def test_an_invalid_database_url_raises_an_error_without_the_password(url: Any) -> None:
     for work in (open_store, migrate, missing):
         with pytest.raises(Invalid) as caught:
             await work(url)
@@ -353,7 +353,7 @@ async def test_a_migration_that_the_database_refuses_is_named(store_url: str, mo
     assert [migration.name for migration in await missing(store_url)] == ["9001_broken"]
 
 
-async def test_a_list_of_migrations_that_is_not_ours_is_a_sentence(store_url: str) -> None:
+async def test_a_foreign_migrations_table_raises_store_unavailable(store_url: str) -> None:
     async with by_hand(store_url) as db:
         await db.run("ALTER TABLE holdfast_migrations RENAME COLUMN number TO place")
     for work in (migrate, missing):

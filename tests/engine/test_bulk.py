@@ -10,7 +10,7 @@ from holdfast.model import NewJob
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
-async def test_many_are_canceled_and_each_refusal_says_why(engine: Engine, worker: str) -> None:
+async def test_concurrent_cancels_answer_or_refuse_each_job_separately(engine: Engine, worker: str) -> None:
     waiting, running, ended, firm = [
         job.id
         for job in await engine.create_many(

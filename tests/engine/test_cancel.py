@@ -9,11 +9,11 @@ from holdfast.lifecycle import Actor, Lifecycles, State
 from holdfast.model import NewJob
 from tests.engine.steps import bring, held, run, stored, sweep
 
-# -- cancel -----------------------------------------------------------------------------------------------------
+# -- cancel -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", [State.CREATED, State.QUEUED, State.RETRYING])
-async def test_a_job_that_nobody_runs_is_canceled_at_once(
+async def test_a_job_that_is_not_running_is_canceled_immediately(
     engine: Engine, worker: str, clock: MovableClock, state: State
 ) -> None:
     """C-7, R002-8, R002-16, R002-29, S9: also one that waits for a retry; it never runs again."""
@@ -33,8 +33,8 @@ async def test_a_job_that_nobody_runs_is_canceled_at_once(
     assert await stored(engine, job.id) == before
 
 
-async def test_the_wish_to_cancel_a_running_job_is_durable(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """C-7, R000-24: an event and a mark on the row, by whoever asked; the job stays with its owner."""
+async def test_a_cancel_request_for_a_running_job_is_stored(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-7, R000-24: an event with the actor, and a mark on the row; the job stays with its worker."""
     lease = await run(engine, worker)
     asked = await engine.cancel(lease.id, actor=Actor.API, reason="too expensive")
 
@@ -47,7 +47,9 @@ async def test_the_wish_to_cancel_a_running_job_is_durable(engine: Engine, worke
 
 
 @pytest.mark.parametrize("end", ["fail", "fail for good", "release", "snooze"])
-async def test_the_owner_obeys_by_failing_or_releasing(engine: Engine, worker: str, end: str) -> None:
+async def test_a_running_job_with_a_cancel_request_becomes_canceled_when_its_worker_fails_or_releases_it(
+    engine: Engine, worker: str, end: str
+) -> None:
     """R002-30, R002-31: canceled, not retried; what it reported on the way out is kept. A repeat says the same."""
     lease = await run(engine, worker)
     await engine.cancel(lease.id, reason="stop")
@@ -68,7 +70,9 @@ async def test_the_owner_obeys_by_failing_or_releasing(engine: Engine, worker: s
     assert (event.verb, event.from_state, event.to_state, event.actor) == ("cancel", "running", "canceled", "worker")
 
 
-async def test_a_canceled_run_records_its_own_error_and_answers_to_its_own_verb(engine: Engine, worker: str) -> None:
+async def test_a_canceled_attempt_records_its_own_error_and_repeats_only_its_own_verb(
+    engine: Engine, worker: str
+) -> None:
     """S14, C-30: not the error of the run before; and what was told as a failure is not a release."""
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_BEFORE", retry_after_seconds=0)
@@ -89,8 +93,8 @@ async def test_a_canceled_run_records_its_own_error_and_answers_to_its_own_verb(
         await engine.release(worker, failed.id, failed.token)
 
 
-async def test_a_job_that_finished_all_the_same_has_succeeded(engine: Engine, worker: str) -> None:
-    """Best effort: the work is done, and the wish came too late; it is then a conflict to cancel it."""
+async def test_a_job_completed_after_a_cancel_request_has_succeeded(engine: Engine, worker: str) -> None:
+    """Best effort: the work is done and the request came too late; canceling it then is a conflict."""
     lease = await run(engine, worker)
     await engine.cancel(lease.id)
     await engine.complete(worker, lease.id, lease.token, {"n": 1})
@@ -101,10 +105,10 @@ async def test_a_job_that_finished_all_the_same_has_succeeded(engine: Engine, wo
     assert refused.value.code == "already_final"
 
 
-async def test_a_wish_that_is_not_obeyed_is_carried_out_after_a_grace(
+async def test_a_cancel_request_that_the_worker_ignores_is_enforced_after_the_grace_period(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """C-7: the owner beats happily on and ignores it; after 30 s the sweeper takes the job."""
+    """C-7: the worker ignores the request and keeps sending heartbeats; after 30 s maintenance takes the job."""
     lease = await run(engine, worker)
     await engine.cancel(lease.id)
     for _ in range(2):
@@ -165,7 +169,7 @@ async def test_a_reason_that_cannot_be_stored_is_refused(engine: Engine, worker:
     assert await stored(engine, lease.id) == before
 
 
-# -- requeue ----------------------------------------------------------------------------------------------------
+# -- requeue ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_retry_that_is_due_is_queued_again(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -193,7 +197,9 @@ async def test_requeue_is_bounded_per_call(engine: Engine, worker: str, clock: M
     assert len(await engine.claim(worker, limit=9)) == 7
 
 
-async def test_an_operator_need_not_wait_for_the_backoff(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_an_operator_can_requeue_a_retry_before_its_backoff_ends(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=3600)
     assert await engine.claim(worker) == []
@@ -207,11 +213,11 @@ async def test_an_operator_need_not_wait_for_the_backoff(engine: Engine, worker:
     assert refused.value.code == "not_retrying"
 
 
-# -- discard ----------------------------------------------------------------------------------------------------
+# -- discard ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("actor", [Actor.WORKER, Actor.SYSTEM])
-async def test_a_waiting_retry_can_be_given_up(engine: Engine, worker: str, actor: Actor) -> None:
+async def test_a_retrying_job_can_be_discarded(engine: Engine, worker: str, actor: Actor) -> None:
     """R000-16, R000-32, C-23: 'delete' is a change of state, not of rows; by a worker or the system."""
     lease = await run(engine, worker, lifecycle="images")
     await engine.fail(worker, lease.id, lease.token, "E_DISK", "disk full", retry_after_seconds=0)
@@ -226,10 +232,10 @@ async def test_a_waiting_retry_can_be_given_up(engine: Engine, worker: str, acto
     assert await engine.discard(lease.id) == []
 
 
-# -- redrive ----------------------------------------------------------------------------------------------------
+# -- redrive ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_redrive_is_a_new_job_that_leads_back_to_the_first(engine: Engine, worker: str) -> None:
+async def test_a_redrive_creates_a_new_job_linked_to_the_original(engine: Engine, worker: str) -> None:
     """C-6, R001-15, R004-7: the old row is not touched; the policy and the lane are kept, the counts start again."""
     able = (await engine.workers.register(capabilities={"gpu": True})).id
     first = await run(

@@ -1,4 +1,4 @@
-"""A job that waits for its children holds no slot, and goes on when all of them have ended, however they did."""
+"""A job that waits for its child jobs holds no slot, and continues when all of them have ended."""
 
 from collections.abc import Awaitable, Callable
 
@@ -27,7 +27,7 @@ async def claimed(engine: Engine, worker: str, job_type: str = "parent") -> list
     return [lease.id for lease in await engine.claim(worker, limit=10, types=[job_type])]
 
 
-async def test_it_can_be_claimed_when_the_last_child_has_ended(
+async def test_a_waiting_parent_becomes_claimable_when_its_last_child_ends(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """R002-48: a job that goes on with what its child jobs have made."""
@@ -49,8 +49,8 @@ async def test_it_can_be_claimed_when_the_last_child_has_ended(
     assert (await engine.reads.get(parent.id)).attempt == 1
 
 
-async def test_where_no_child_is_left_it_goes_on_at_once(engine: Engine, worker: str) -> None:
-    """They may have ended before it began to wait."""
+async def test_a_parent_whose_children_have_all_ended_is_claimable_immediately(engine: Engine, worker: str) -> None:
+    """The children may have ended before the parent began to wait."""
     parent, [child] = await parent_of(engine, worker, 1)
     await engine.cancel(child)
     await wait(engine, worker, parent)
@@ -82,7 +82,7 @@ async def pruned(engine: Engine, worker: str, child: str, clock: MovableClock) -
 
 
 @pytest.mark.parametrize("end", [dead, canceled, rejected, lost, pruned], ids=lambda end: end.__name__)
-async def test_however_a_child_ends(
+async def test_a_parent_becomes_claimable_whichever_way_its_child_ends(
     engine: Engine,
     worker: str,
     clock: MovableClock,
@@ -96,10 +96,10 @@ async def test_however_a_child_ends(
     assert await claimed(engine, worker) == [parent.id]
 
 
-async def test_a_child_that_ends_unseen_is_found_within_seconds(
+async def test_a_waiting_parent_is_rechecked_every_five_seconds_if_the_trigger_missed_it(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """The trigger passes over a parent that is locked: a look now and then makes up for it."""
+    """The trigger skips a parent that is locked: the periodic check makes up for it."""
     parent, _ = await parent_of(engine, worker, 1)
     await wait(engine, worker, parent)
     assert await claimed(engine, worker) == []
@@ -122,7 +122,9 @@ async def test_waiting_can_be_ended_by_cancel_and_by_wake(engine: Engine, worker
     assert (await engine.cancel(given_up.id)).canceled
 
 
-async def test_only_what_waits_for_children_is_looked_at_so(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_snoozed_parent_does_not_wait_for_its_children(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """A snoozed parent waits for its time, whatever its children do."""
     parent, [child] = await parent_of(engine, worker, 1)
     await engine.release(worker, parent.id, parent.token, delay_seconds=60)
@@ -134,7 +136,7 @@ async def test_only_what_waits_for_children_is_looked_at_so(engine: Engine, work
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "generation"])
-async def test_a_failure_of_that_name_is_tried_again_at_its_time(
+async def test_a_failure_with_code_waiting_for_children_is_retried_after_its_backoff(
     engine: Engine, worker: str, clock: MovableClock, lifecycle: str
 ) -> None:
     parent = await run(engine, worker, type="parent", lifecycle=lifecycle)
@@ -149,7 +151,7 @@ async def test_a_failure_of_that_name_is_tried_again_at_its_time(
     assert await claimed(engine, worker) == [parent.id]
 
 
-async def test_a_sweep_looks_only_at_those_that_wait_and_whose_time_has_come(
+async def test_ripen_parents_checks_only_parents_that_are_waiting_and_due(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """Once: what may be claimed is not looked at again. Not at other jobs that wait for their time, whose own sweep

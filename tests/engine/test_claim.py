@@ -1,4 +1,4 @@
-"""claim: up to n jobs become a worker's, each under a token of its own; who may take what, and in which order."""
+"""claim: leases of up to n jobs, each with its own token; which worker may claim which job, and in which order."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from holdfast.errors import Invalid, NotFound, StoreUnavailable, WorkerDisabled
 from holdfast.lifecycle import State
 from holdfast.model import Lease, Liveness, NewJob
 from holdfast.store import PostgresStore, Tx
-from tests.engine.steps import NOBODYS, ask, held, run, stored, sweep
+from tests.engine.steps import UNKNOWN_ID, ask, held, run, stored, sweep
 
 
 def names(leases: Iterable[Lease]) -> list[str]:
@@ -24,7 +24,9 @@ def job(name: str, **fields: object) -> NewJob:
     return NewJob(**{"type": "n", "payload": {"name": name}, **fields})  # type: ignore[arg-type]
 
 
-async def test_a_claim_gives_everything_needed_to_run(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_claim_returns_token_attempt_and_expiry_and_records_the_lease(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """R001-29, R001-31, R003-45, C-45: token, attempt and expiry; the row says who, since when and until when."""
     await engine.create(job("a", tags=["t"]))
     clock.advance(5)
@@ -46,7 +48,7 @@ async def test_a_claim_gives_everything_needed_to_run(engine: Engine, worker: st
     assert (event.verb, event.actor, event.worker_id, event.attempt, event.epoch) == ("claim", "worker", worker, 1, 1)
 
 
-async def test_n_jobs_are_n_independent_leases(engine: Engine, worker: str) -> None:
+async def test_each_claimed_job_has_its_own_lease(engine: Engine, worker: str) -> None:
     """C-25: never one lease for many jobs."""
     await engine.create_many([job(str(n)) for n in range(5)])
 
@@ -59,7 +61,7 @@ async def test_n_jobs_are_n_independent_leases(engine: Engine, worker: str) -> N
     assert len(await engine.claim(worker)) == 1, "one, unless more are asked for (R001-67)"
 
 
-async def test_the_first_start_is_remembered_and_each_attempt_has_its_own(
+async def test_started_at_is_the_first_claim_and_each_attempt_has_its_own_start(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-45, R003-14, R004-13."""
@@ -124,7 +126,7 @@ async def test_required_capabilities_decide_who_may_take_a_job(engine: Engine, w
     assert names(await engine.claim(able)) == ["cut"]
 
 
-async def test_jobs_that_a_worker_may_not_take_do_not_stand_in_its_way(engine: Engine, worker: str) -> None:
+async def test_jobs_that_a_worker_may_not_take_do_not_block_the_jobs_behind_them(engine: Engine, worker: str) -> None:
     await engine.create_many([job("no", requires=["gpu"], priority=9) for _ in range(30)])
     await engine.create_many([job("later", priority=9, delay_seconds=60) for _ in range(30)])
     await engine.create(job("yes"))
@@ -132,7 +134,7 @@ async def test_jobs_that_a_worker_may_not_take_do_not_stand_in_its_way(engine: E
     assert names(await engine.claim(worker, limit=5)) == ["yes"]
 
 
-async def test_a_worker_defers_to_an_idle_one_that_the_job_prefers(
+async def test_a_worker_leaves_a_job_to_an_idle_preferred_worker_until_the_defer_time_is_over(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-33, R003-40, R003-50, R003-107, R003-150, R003-163 (#264): until it has waited long enough; its age decides."""
@@ -150,7 +152,7 @@ async def test_a_worker_defers_to_an_idle_one_that_the_job_prefers(
 
 
 @pytest.mark.parametrize("why_not", ["busy", "silent", "disabled", "leaving", "unable", "absent"])
-async def test_nobody_defers_to_a_preferred_worker_that_cannot_take_the_job(
+async def test_a_worker_does_not_defer_to_a_preferred_worker_that_cannot_take_the_job(
     engine: Engine, worker: str, clock: MovableClock, why_not: str
 ) -> None:
     """C-33: only an idle, capable, enabled one counts."""
@@ -174,7 +176,7 @@ async def test_nobody_defers_to_a_preferred_worker_that_cannot_take_the_job(
     assert names(await engine.claim(able)) == ["cut"]
 
 
-async def test_the_preferred_worker_itself_need_not_wait(engine: Engine, worker: str) -> None:
+async def test_a_preferred_worker_claims_without_waiting(engine: Engine, worker: str) -> None:
     gpus = [(await engine.workers.register(capabilities={"gpu": True})).id for _ in range(2)]
     for gpu in gpus:
         await engine.heartbeat(gpu, [])
@@ -218,11 +220,11 @@ async def test_a_disabled_worker_claims_nothing_but_may_finish(engine: Engine, w
     assert names(await engine.claim(worker)) == ["next"]
 
 
-async def test_a_claim_that_makes_no_sense_is_refused(engine: Engine, worker: str) -> None:
+async def test_a_claim_with_invalid_arguments_is_rejected(engine: Engine, worker: str) -> None:
     created = await engine.create(job("a"))
     before = await stored(engine, created.id)
     with pytest.raises(NotFound):
-        await engine.claim(NOBODYS)
+        await engine.claim(UNKNOWN_ID)
     for wrong in (
         {"worker": "me"},
         {"limit": 0},
@@ -252,7 +254,7 @@ async def test_a_running_job_is_never_claimed(engine: Engine, worker: str, clock
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_claim_that_finds_too_little_reaps_and_looks_again(
+async def test_a_claim_that_is_not_filled_reaps_expired_leases_and_claims_again(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-26, R000-39, R000-41, R001-62, R001-73: what expired in its queues is freed first."""
@@ -291,10 +293,10 @@ async def test_a_due_retry_is_claimed_directly_or_queued_first_as_the_lifecycle_
     }
 
 
-async def test_what_was_claimed_is_told_though_looking_for_more_failed(
+async def test_a_claim_returns_its_leases_although_the_following_read_failed(
     engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lease that its worker never hears of would run out, and count against the job."""
+    """A lease that never reaches its worker would expire and count against the job."""
     await engine.create(job("a"))
 
     async def lost(_work: object) -> None:

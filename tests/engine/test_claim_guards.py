@@ -1,4 +1,4 @@
-"""Guards on claim: they allow, put off, reject or cancel each job before a worker gets it."""
+"""Guards on claim: they allow, defer, reject or cancel each job before a worker gets it."""
 
 from dataclasses import replace
 from typing import Any
@@ -43,10 +43,10 @@ def job(verdict: str, lifecycle: str = "generation") -> NewJob:
     return NewJob(type="n", lifecycle=lifecycle, payload={"verdict": verdict})
 
 
-async def test_those_behind_what_was_put_off_or_ended_are_claimed_at_once(
+async def test_jobs_behind_deferred_or_rejected_ones_are_claimed_in_the_same_call(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """R004-2, C-4: who stands in front and may not run takes nothing from those behind."""
+    """R004-2, C-4: a job that may not run does not block the jobs behind it."""
     await answering(engine)
     made = await engine.create_many([job("reject"), job("defer"), job("reject"), job("allow"), job("allow")])
 
@@ -60,7 +60,7 @@ async def test_those_behind_what_was_put_off_or_ended_are_claimed_at_once(
     assert "(too many of them)" in said
 
 
-async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engine, worker: str) -> None:
+async def test_a_claim_guard_can_cancel_a_job_whose_lifecycle_allows_it(engine: Engine, worker: str) -> None:
     await answering(engine)
     made = await engine.create(job("cancel", "default"))
     assert await engine.claim(worker) == []
@@ -83,10 +83,10 @@ async def test_a_job_is_canceled_where_its_lifecycle_has_that_move(engine: Engin
     ],
     ids=str,
 )
-async def test_a_verdict_that_cannot_be_carried_out_is_a_failure_of_its_extension(
+async def test_a_guard_verdict_that_the_lifecycle_does_not_allow_is_recorded_as_a_hook_failure(
     engine: Engine, worker: str, verdict: Any, lifecycle: str
 ) -> None:
-    """The claim answers, others are claimed, and the job is put off."""
+    """The claim succeeds, other jobs are claimed, and the job is deferred."""
     await answering(engine, {"odd": verdict, "allow": None})
     odd, fine = await engine.create_many([job("odd", lifecycle), job("allow", lifecycle)])
 
@@ -96,7 +96,9 @@ async def test_a_verdict_that_cannot_be_carried_out_is_a_failure_of_its_extensio
     assert (await engine.reads.get(odd.id)).state is State.QUEUED
 
 
-async def test_a_guard_that_refuses_puts_the_job_off(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_claim_guard_that_raises_refused_defers_the_job(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     await answering(engine, {"refuse": Refused("not now"), "allow": None})
     refused, fine = await engine.create_many([job("refuse"), job("allow")])
     assert [lease.id for lease in await engine.claim(worker)] == [fine.id]
@@ -111,7 +113,7 @@ async def put_off(engine: Engine) -> dict[str, tuple[Any, ...]]:
     return {row["job_id"]: (*tuple(row)[1:5], (row["next_at"] - row["now_at"]).total_seconds()) for row in rows}
 
 
-async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
+async def test_why_reports_the_reason_for_which_a_guard_deferred_a_job(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     verdicts: dict[str, Any] = {"busy": Defer(30, "over quota"), "later": Defer(90)}
@@ -146,7 +148,7 @@ async def test_why_tells_the_reason_of_what_a_guard_has_put_off(
     assert set(await put_off(engine)) == {later.id}
 
 
-async def test_a_job_whose_acceptance_is_refused_is_asked_about_again_later_and_hides_no_other(
+async def test_a_refused_acceptance_is_retried_later_and_does_not_block_other_orphans(
     engine: Engine, clock: MovableClock
 ) -> None:
     engine.ctx.limits = replace(engine.ctx.limits, sweep_batch=1)
@@ -172,7 +174,7 @@ async def test_a_job_whose_acceptance_is_refused_is_asked_about_again_later_and_
     assert await put_off(engine) == {}
 
 
-async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -> None:
+async def test_a_claim_guard_cannot_reject_a_retrying_job(engine: Engine, worker: str) -> None:
     """`images` claims retries where they wait; only what is queued can be rejected."""
     verdicts: dict[str, Any] = {"later": None}
     await answering(engine, verdicts)
@@ -187,7 +189,7 @@ async def test_a_waiting_retry_cannot_be_rejected(engine: Engine, worker: str) -
     assert len(await ask(engine, "SELECT job_id FROM holdfast_hook_failures")) == 1
 
 
-async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
+async def test_claimable_jobs_with_hooks_apply_the_same_conditions_as_without(
     engine: Engine, worker: str, store_url: str, clock: MovableClock
 ) -> None:
     """Due, of this lane, urgent enough, long enough there for workers that are not preferred, with an attempt left,
@@ -218,7 +220,7 @@ async def test_a_claim_with_hooks_finds_the_jobs_that_a_claim_without_would(
     assert await claimable(1) == [found.id], "its time lies ahead because the clock was set back"
 
 
-async def test_only_waiting_jobs_with_our_hooks_are_put_off(engine: Engine, worker: str) -> None:
+async def test_defer_jobs_changes_only_waiting_jobs_with_the_hooks_of_this_process(engine: Engine, worker: str) -> None:
     await answering(engine)
     waits, other, runs = await engine.create_many([job("allow") for _ in range(3)])
     plain = await engine.create(NewJob(type="plain"))

@@ -16,7 +16,7 @@ from holdfast.ids import SeededIds
 from holdfast.lifecycle import Actor, State
 from holdfast.model import JobType, NewJob
 from holdfast.store import open_store
-from tests.engine.steps import NOBODYS, ask, run, stored
+from tests.engine.steps import UNKNOWN_ID, ask, run, stored
 
 DAY = 86_400
 
@@ -26,7 +26,7 @@ async def jobs_in(engine: Engine) -> int:
     return int(row["jobs"])
 
 
-async def test_a_created_job_keeps_what_was_handed_in(engine: Engine, clock: MovableClock) -> None:
+async def test_a_created_job_stores_every_field_of_the_request(engine: Engine, clock: MovableClock) -> None:
     """R001-26, R001-30, R001-57, R001-60, S1: all of the intent is in the row, and its history begins with it."""
     sent = NewJob(
         type="mail",
@@ -36,7 +36,7 @@ async def test_a_created_job_keeps_what_was_handed_in(engine: Engine, clock: Mov
         tags=["b", "a", "b"],
         trace={"traceparent": "00-1"},
         partition_key="p",
-        parent_id=NOBODYS,
+        parent_id=UNKNOWN_ID,
         max_attempts=2,
     )
     created = await engine.create(sent)
@@ -44,14 +44,14 @@ async def test_a_created_job_keeps_what_was_handed_in(engine: Engine, clock: Mov
     job = await engine.reads.get(created.id)
     assert (job.type, job.payload, job.queue, job.priority) == (sent.type, sent.payload, "post", 7)
     assert (job.tags, job.trace, job.partition_key) == (["a", "b"], sent.trace, "p")
-    assert (job.parent_id, job.max_attempts, job.tenant, job.attempt) == (NOBODYS, 2, "default", 0)
+    assert (job.parent_id, job.max_attempts, job.tenant, job.attempt) == (UNKNOWN_ID, 2, "default", 0)
     assert job.created_at == job.updated_at == job.run_at == clock.now()
     assert [(e.seq, e.verb, e.to_state, e.actor) for e in await engine.reads.history(job.id)] == [
         (1, "create", "queued", "client"),
     ]
 
 
-async def test_where_acceptance_is_a_move_of_its_own_it_is_told_so(engine: Engine) -> None:
+async def test_a_lifecycle_with_a_created_state_records_create_and_accept_as_two_events(engine: Engine) -> None:
     """R001-10: created, then accepted, also when one call does both."""
     created = await engine.create(NewJob(type="n", lifecycle="orchestration"))
     assert [(e.seq, e.verb, e.to_state) for e in await engine.reads.history(created.id)] == [
@@ -132,7 +132,7 @@ async def test_a_delayed_job_waits_until_its_time(engine: Engine, worker: str, c
     assert len(await engine.claim(worker, limit=2)) == 2
 
 
-# -- idempotency ------------------------------------------------------------------------------------------------
+# -- idempotency ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_repeated_request_gets_the_first_job(engine: Engine, worker: str, clock: MovableClock) -> None:
@@ -161,7 +161,7 @@ async def test_a_repeated_request_gets_the_first_job(engine: Engine, worker: str
     ],
     ids=["payload", "type", "priority", "delay"],
 )
-async def test_a_key_that_comes_back_with_another_request_is_refused(engine: Engine, other: NewJob) -> None:
+async def test_an_idempotency_key_reused_with_a_different_request_is_rejected(engine: Engine, other: NewJob) -> None:
     """C-19, S2: a different body is not a retry; nothing changes, not even for its neighbours in the batch."""
     first = await engine.create(NewJob(type="pay", payload={"sum": 1}, idempotency_key="req-1"))
     before = await stored(engine, first.id)
@@ -192,7 +192,7 @@ async def test_equal_keys_inside_one_batch_are_one_job(engine: Engine) -> None:
 
 
 async def test_two_tenants_may_use_the_same_key(engine: Engine) -> None:
-    """H9: nobody can probe or block another tenant's keys."""
+    """H9: a tenant can neither probe nor block another tenant's keys."""
     ours = await engine.create(NewJob(type="pay", payload={"n": 1}, tenant="ours", idempotency_key="k"))
     theirs = await engine.create(NewJob(type="pay", payload={"n": 2}, tenant="theirs", idempotency_key="k"))
 
@@ -276,7 +276,7 @@ async def test_a_cancel_frees_a_key_that_failure_frees(engine: Engine) -> None:
     assert (await engine.create(request)).id != first.id
 
 
-async def test_a_free_key_is_taken_over_once_inside_a_batch(engine: Engine, worker: str) -> None:
+async def test_a_freed_key_is_used_once_within_a_batch(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker, type="image", lifecycle="generation", idempotency_key="k")
     await engine.fail(worker, lease.id, lease.token, "E_NO", permanent=True)
 
@@ -287,8 +287,8 @@ async def test_a_free_key_is_taken_over_once_inside_a_batch(engine: Engine, work
     assert taker.id == follower.id != lease.id
 
 
-async def test_fifty_concurrent_takers_of_a_free_key_make_one_job(engine: Engine, worker: str) -> None:
-    """C-18: of those who race for a key that a dead job leaves behind, one wins and all get its job."""
+async def test_fifty_concurrent_creates_with_a_freed_key_make_one_job(engine: Engine, worker: str) -> None:
+    """C-18: concurrent creates with a key that a dead job freed all return the same new job."""
     lease = await run(engine, worker, type="image", lifecycle="generation", idempotency_key="k")
     await engine.fail(worker, lease.id, lease.token, "E_NO", permanent=True)
 
@@ -299,10 +299,10 @@ async def test_fifty_concurrent_takers_of_a_free_key_make_one_job(engine: Engine
     assert await jobs_in(engine) == 2
 
 
-# -- resolution -------------------------------------------------------------------------------------------------
+# -- resolution -------------------------------------------------------------------------------------------------------
 
 
-async def test_the_request_wins_over_the_job_type_over_the_lifecycle_over_the_settings(
+async def test_policy_precedence_is_request_job_type_lifecycle_default_setting(
     store_url: str, clock: MovableClock
 ) -> None:
     """C-10, C-16: four layers, and a default fills in only what the lifecycle leaves open."""
@@ -344,7 +344,7 @@ async def test_a_later_declaration_does_not_change_a_job_that_exists(
     assert (new.lifecycle, new.max_attempts) == ("images", 1)
 
 
-async def test_a_wrong_declaration_is_refused_whole(engine: Engine) -> None:
+async def test_an_invalid_declaration_rejects_all_job_types_of_the_call(engine: Engine) -> None:
     for wrong in (
         JobType(name="b", lifecycle="nope"),
         JobType(name="b", policy={"max_attempts": 0}),
@@ -356,10 +356,10 @@ async def test_a_wrong_declaration_is_refused_whole(engine: Engine) -> None:
     assert (await engine.reads.get((await engine.create(NewJob(type="a"))).id)).queue == "default"
 
 
-# -- accept -----------------------------------------------------------------------------------------------------
+# -- accept -----------------------------------------------------------------------------------------------------------
 
 
-async def test_acceptance_is_a_step_of_its_own(engine: Engine, worker: str) -> None:
+async def test_a_job_created_without_accepting_is_not_claimable_until_accepted(engine: Engine, worker: str) -> None:
     """R001-10, R001-16, R001-25, C-9: stored but never executed until accepted; accepting twice is harmless."""
     created = await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
     assert created.state is State.CREATED
@@ -367,14 +367,14 @@ async def test_acceptance_is_a_step_of_its_own(engine: Engine, worker: str) -> N
 
     assert await engine.accept(created.id) == [created.id]
     before = await stored(engine, created.id)
-    assert await engine.accept(created.id, NOBODYS, "no id at all") == []
+    assert await engine.accept(created.id, UNKNOWN_ID, "no id at all") == []
 
     assert await stored(engine, created.id) == before
     assert [lease.id for lease in await engine.claim(worker)] == [created.id]
     assert [e.verb for e in await engine.reads.history(created.id)] == ["create", "accept", "claim"]
 
 
-async def test_an_accepted_delay_still_counts(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_delay_still_applies_after_acceptance(engine: Engine, worker: str, clock: MovableClock) -> None:
     created = await engine.create(NewJob(type="n", delay_seconds=30), accept=False)
     await engine.accept(created.id)
 
@@ -383,7 +383,7 @@ async def test_an_accepted_delay_still_counts(engine: Engine, worker: str, clock
     assert len(await engine.claim(worker)) == 1
 
 
-async def test_orphans_are_accepted_after_a_while(engine: Engine, clock: MovableClock) -> None:
+async def test_orphans_are_accepted_after_a_minute(engine: Engine, clock: MovableClock) -> None:
     """C-9: the creator died between its two commits; a minute later maintenance finishes the acceptance."""
     orphan = await engine.create(NewJob(type="n", lifecycle="orchestration"), accept=False)
     clock.advance(59)
@@ -416,17 +416,17 @@ async def test_a_repeated_request_says_that_its_job_still_waits_for_acceptance(e
 
 async def test_an_unknown_job_is_not_found(engine: Engine) -> None:
     for verb in (engine.reads.get, engine.cancel, engine.requeue, engine.redrive, engine.reads.why):
-        for job_id in (NOBODYS, "", "no id at all"):
+        for job_id in (UNKNOWN_ID, "", "no id at all"):
             with pytest.raises(NotFound) as refused:
                 await verb(job_id)
             assert refused.value.code == "job_not_found"
     assert issubclass(NotFound, HoldfastError)
 
 
-async def test_trouble_with_a_taken_key_is_no_answer_to_the_jobs_that_were_made_beside_it(
+async def test_an_error_while_resolving_a_taken_key_does_not_fail_the_other_jobs_of_the_batch(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are on disk: whoever is told otherwise makes them again."""
+    """They are on disk: a client that got an error would create them again."""
     await engine.create(NewJob(type="echo", idempotency_key="k"))
 
     async def away(*_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Keys that a guard derives from requests: a double click is one job, on both sides of a minute's edge."""
+"""Keys that a guard derives from requests: a double click is one job, also across a minute boundary."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ async def asked(engine: Engine) -> list[str]:
     return seen
 
 
-async def test_a_double_click_across_the_edge_of_a_minute_is_one_job(
+async def test_a_double_click_across_a_minute_boundary_is_one_job(
     engine: Engine, clock: MovableClock, asked: list[str]
 ) -> None:
     """R004-11, R004-27, R004-29, C-18: the minute is a window that also matches the minute before."""
@@ -62,7 +62,7 @@ async def test_a_double_click_across_the_edge_of_a_minute_is_one_job(
     assert not (await engine.create(image())).existed
 
 
-async def test_clicks_at_the_same_time_are_one_job(engine: Engine, asked: list[str]) -> None:
+async def test_concurrent_equal_requests_are_one_job(engine: Engine, asked: list[str]) -> None:
     """R004-29."""
     made = await asyncio.gather(*(engine.create(image()) for _ in range(5)))
     many = await engine.create_many([image(), image("other"), image("other")])
@@ -70,7 +70,7 @@ async def test_clicks_at_the_same_time_are_one_job(engine: Engine, asked: list[s
     assert many[1].id == many[2].id != many[0].id
 
 
-async def test_a_rejected_request_is_not_made_again_a_failed_one_is(
+async def test_a_derived_key_stays_taken_after_rejection_and_is_freed_by_failure(
     engine: Engine, worker: str, asked: list[str]
 ) -> None:
     """R004-28, C-18."""
@@ -87,7 +87,7 @@ async def test_a_rejected_request_is_not_made_again_a_failed_one_is(
 
 
 async def test_an_explicit_key_wins_over_a_derived_one(engine: Engine, clock: MovableClock, asked: list[str]) -> None:
-    """R004-27: whoever names a request knows which are the same; that key holds as its lifecycle says."""
+    """R004-27: an explicit key lasts as long as the lifecycle says."""
     first = await engine.create(image(idempotency_key="click-1"))
     clock.advance(3600)
     assert (await engine.create(image(idempotency_key="click-1"))).id == first.id

@@ -1,4 +1,4 @@
-"""What the database knows of extensions, and how an operator lets jobs go on without one that is no more."""
+"""What the database knows of extensions, and how an operator removes one that is no longer installed."""
 
 from typing import Any
 
@@ -50,7 +50,9 @@ async def needs(engine: Engine) -> dict[str, Any]:
     return types | {job.id: job.needs for job in (await engine.reads.page()).jobs}
 
 
-async def test_what_is_known_of_each(app: Engine, worker: str, clock: MovableClock) -> None:
+async def test_known_extensions_list_last_seen_job_types_and_waiting_jobs(
+    app: Engine, worker: str, clock: MovableClock
+) -> None:
     await app.create_many([NewJob(type=name) for name in ("n", "b", "b", "p", "plain")])
     [lease] = await app.claim(worker, types=["n"])
     await app.complete(worker, lease.id, lease.token)
@@ -68,9 +70,7 @@ async def test_what_is_known_of_each(app: Engine, worker: str, clock: MovableClo
     ]
 
 
-async def test_one_that_a_live_process_has_or_that_is_unknown_is_not_forgotten(
-    app: Engine, clock: MovableClock
-) -> None:
+async def test_an_extension_in_use_or_unknown_cannot_be_forgotten(app: Engine, clock: MovableClock) -> None:
     clock.advance(MISSING_SECONDS - 1)
     for attempt in (app.extensions.forget, app.extensions.require_forgettable):
         with pytest.raises(Conflict, match="a live process has extension 'toy'"):
@@ -80,7 +80,7 @@ async def test_one_that_a_live_process_has_or_that_is_unknown_is_not_forgotten(
     assert (await needs(app))["n"] == ["toy"]
 
 
-async def test_jobs_go_on_without_the_one_that_is_forgotten(
+async def test_jobs_no_longer_need_a_forgotten_extension(
     app: Engine, plain: Engine, worker: str, clock: MovableClock
 ) -> None:
     """Those that wait and those that run; finished ones are pruned. Nothing changes for another extension."""
@@ -115,7 +115,9 @@ async def test_jobs_go_on_without_the_one_that_is_forgotten(
         await plain.cancel(both)
 
 
-async def test_an_app_that_starts_with_it_later_needs_it_anew(app: Engine, plain: Engine, clock: MovableClock) -> None:
+async def test_an_app_that_starts_with_a_forgotten_extension_requires_it_again(
+    app: Engine, plain: Engine, clock: MovableClock
+) -> None:
     clock.advance(MISSING_SECONDS)
     await plain.extensions.forget("toy")
     job = await plain.create(NewJob(type="n"))

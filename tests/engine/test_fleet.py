@@ -1,4 +1,4 @@
-"""A beat tells a process with whom it takes turns: who lives, its place among them, and whether anybody holds a job."""
+"""A heartbeat returns the fleet: how many processes live, the position among them, and whether any holds a job."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,32 +26,34 @@ async def told(engine: Engine, worker: str) -> Fleet:
 
 
 async def live(engine: Engine, worker: str) -> int:
-    """As a worker is told, and as a server sees it."""
+    """The number in the answer to a heartbeat, equal to the one in the health report of a server."""
     seen = (await told(engine, worker)).live
     assert (await engine.reads.health()).maintaining == seen
     return seen
 
 
-async def test_each_is_told_how_many_live_and_its_place_among_them(engine: Engine, fleet: list[str]) -> None:
+async def test_a_heartbeat_returns_the_number_of_live_processes_and_its_position(
+    engine: Engine, fleet: list[str]
+) -> None:
     assert [await told(engine, worker) for worker in fleet] == [Fleet(3, place, busy=False) for place in range(3)]
 
 
-async def test_one_that_has_just_registered_counts(engine: Engine, fleet: list[str]) -> None:
+async def test_a_newly_registered_worker_counts_as_live(engine: Engine, fleet: list[str]) -> None:
     await engine.workers.register()
     assert await live(engine, fleet[0]) == 4
 
 
-async def test_one_that_said_goodbye_counts_no_more(engine: Engine, fleet: list[str]) -> None:
+async def test_a_worker_that_reported_offline_does_not_count_as_live(engine: Engine, fleet: list[str]) -> None:
     first, *_, last = fleet
     await engine.heartbeat(first, [], liveness=Liveness.OFFLINE)
     assert await live(engine, last) == 2
     assert (await told(engine, last)).place == 1
 
 
-async def test_one_that_is_silent_for_half_of_its_offline_time_counts_no_more(
+async def test_a_worker_silent_for_half_of_its_offline_time_does_not_count_as_live(
     engine: Engine, fleet: list[str], clock: MovableClock
 ) -> None:
-    """K22: nobody has to find out first that it is offline."""
+    """K22: it need not be marked offline first."""
     clock.advance(44)
     assert await live(engine, fleet[0]) == 3
     clock.advance(1)
@@ -60,40 +62,40 @@ async def test_one_that_is_silent_for_half_of_its_offline_time_counts_no_more(
     assert await live(engine, fleet[0]) == 1
 
 
-async def test_one_that_an_operator_switched_off_still_keeps_things_in_order(engine: Engine, fleet: list[str]) -> None:
+async def test_a_disabled_worker_still_takes_part_in_maintenance(engine: Engine, fleet: list[str]) -> None:
     await engine.workers.disable(fleet[1])
     assert await live(engine, fleet[0]) == 3
 
 
 @pytest.mark.parametrize("kind", ["remote", "local"])
-async def test_whoever_speaks_over_http_takes_no_turns(engine: Engine, fleet: list[str], kind: str) -> None:
-    """Also one that calls itself local: its key tells."""
+async def test_an_http_worker_takes_no_part_in_maintenance(engine: Engine, fleet: list[str], kind: str) -> None:
+    """Also one that registers as local: its key shows that it is remote."""
     remote, _ = await engine.workers.register_with_key(NewWorker(kind=kind))
     await engine.heartbeat(remote.id, [])
     assert await live(engine, fleet[0]) == 3
 
 
-async def test_one_that_calls_itself_something_else_takes_no_turns(engine: Engine, fleet: list[str]) -> None:
+async def test_a_worker_of_another_kind_takes_no_part_in_maintenance(engine: Engine, fleet: list[str]) -> None:
     await engine.workers.register(kind="batch")
     assert await live(engine, fleet[0]) == 3
 
 
-async def test_a_fleet_is_busy_while_a_process_that_can_be_watched_holds_a_job(
+async def test_the_fleet_is_busy_while_a_process_with_an_instance_name_holds_a_job(
     engine: Engine, fleet: list[str]
 ) -> None:
     mine, other, _ = fleet
     await run(engine, other)
-    assert not (await told(engine, mine)).busy, "nobody can watch a process that has no name"
+    assert not (await told(engine, mine)).busy, "a process without an instance name cannot be watched"
     lease = await run(engine, other, instance="a")
     assert (await told(engine, mine)).busy
     await engine.complete(other, lease.id, lease.token)
     assert not (await told(engine, mine)).busy
 
 
-async def test_a_beat_that_renews_nothing_is_one_statement(
+async def test_a_heartbeat_without_leases_is_one_statement(
     engine: Engine, fleet: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without BEGIN and COMMIT: of all that idle workers send, this is most."""
+    """Without BEGIN and COMMIT: idle workers send little else."""
     lease = await run(engine, fleet[0])
     alone: list[bool] = []
     write: Callable[..., Awaitable[Any]] = engine.store.write

@@ -1,4 +1,4 @@
-"""What each condition of the looks is for: before a job is taken, freed or made again, and of the row it finds."""
+"""One test for each condition of the queries that find rows before a claim, a reap or a create."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob, Part
 from holdfast.store import Row, q
 from holdfast.store.queries import Query
-from tests.engine.steps import NOBODYS, ask, run
+from tests.engine.steps import UNKNOWN_ID, ask, run
 
 
 async def look(engine: Engine, query: Query, **params: Any) -> list[Row]:
@@ -23,35 +23,35 @@ async def look(engine: Engine, query: Query, **params: Any) -> list[Row]:
 
 
 async def alive(engine: Engine, *capabilities: str, tenants: list[str] | None = None) -> str:
-    """A worker that is idle and has just been heard of."""
+    """An idle worker with a recent heartbeat."""
     worker = (await engine.workers.register(capabilities=dict.fromkeys(capabilities, True), tenants=tenants)).id
     await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
     return worker
 
 
-async def test_nobody_defers_to_a_worker_that_is_no_better(engine: Engine) -> None:
+async def test_a_worker_does_not_defer_to_one_without_the_preferred_capability(engine: Engine) -> None:
     """C-33: two of a kind do not wait for each other."""
     one, _other = await alive(engine), await alive(engine)
     await engine.create(NewJob(type="cut", prefers=["gpu"]))
     assert len(await engine.claim(one)) == 1
 
 
-async def test_what_a_job_requires_does_not_cost_it_its_preference(engine: Engine) -> None:
-    """C-33: the better worker has all that is required, so it is waited for."""
+async def test_a_job_with_required_capabilities_still_waits_for_a_preferred_worker(engine: Engine) -> None:
+    """C-33: the preferred worker also has all that is required."""
     able, better = await alive(engine, "big"), await alive(engine, "big", "gpu")
     await engine.create(NewJob(type="cut", requires=["big"], prefers=["gpu"]))
     assert await engine.claim(able) == []
     assert len(await engine.claim(better)) == 1
 
 
-async def test_what_other_jobs_require_is_no_reason_why_a_job_does_not_run(engine: Engine, worker: str) -> None:
+async def test_why_ignores_the_requirements_of_other_jobs(engine: Engine, worker: str) -> None:
     plain, choosy = [await engine.create(NewJob(type="n", requires=requires)) for requires in ([], ["gpu"])]
     able = [all(clause.holds for clause in await engine.reads.why(job.id)) for job in (plain, choosy)]
     assert able == [True, False]
 
 
 @pytest.mark.parametrize(("tenants", "waits"), [(["other"], False), (["other", "default"], True)])
-async def test_only_a_worker_for_the_tenant_of_the_job_is_waited_for(
+async def test_a_claim_defers_only_to_workers_that_serve_the_tenant_of_the_job(
     engine: Engine, tenants: list[str], waits: bool
 ) -> None:
     """C-33."""
@@ -61,7 +61,7 @@ async def test_only_a_worker_for_the_tenant_of_the_job_is_waited_for(
     assert (await engine.claim(able) == []) is waits
 
 
-async def test_a_better_worker_is_idle_though_others_are_busy(engine: Engine) -> None:
+async def test_a_claim_defers_to_an_idle_preferred_worker_while_other_workers_are_busy(engine: Engine) -> None:
     """C-33, R003-25."""
     able = await alive(engine)
     await alive(engine, "gpu")
@@ -70,14 +70,14 @@ async def test_a_better_worker_is_idle_though_others_are_busy(engine: Engine) ->
     assert await engine.claim(able) == []
 
 
-async def test_of_two_workers_that_a_job_prefers_neither_waits_for_the_other(engine: Engine) -> None:
+async def test_two_preferred_workers_do_not_defer_to_each_other(engine: Engine) -> None:
     """C-33."""
     one, _other = await alive(engine, "gpu"), await alive(engine, "gpu")
     await engine.create(NewJob(type="cut", prefers=["gpu"]))
     assert len(await engine.claim(one)) == 1
 
 
-async def test_an_operator_speaks_about_one_worker(engine: Engine, worker: str) -> None:
+async def test_disabling_a_worker_changes_no_other_worker(engine: Engine, worker: str) -> None:
     """R003-25."""
     other = await engine.workers.register()
     await engine.workers.disable(worker)
@@ -97,7 +97,7 @@ async def test_an_operator_speaks_about_one_worker(engine: Engine, worker: str) 
     ids=lambda other: next(iter(other)),
 )
 async def test_jobs_share_a_lane_only_if_the_same_workers_may_take_them(engine: Engine, other: dict[str, Any]) -> None:
-    """C-33: whatever decides who may take a job, and when, tells lanes apart."""
+    """C-33: everything that decides which workers may claim a job, and when, is part of the lane."""
     plain: dict[str, Any] = {"type": "cut", "requires": ["big"], "prefers": ["gpu"]}
     first, again, apart = [
         (await engine.reads.get((await engine.create(NewJob(**job))).id)).lane
@@ -106,10 +106,10 @@ async def test_jobs_share_a_lane_only_if_the_same_workers_may_take_them(engine: 
     assert first == again != apart
 
 
-async def test_a_claim_sets_nothing_free_but_what_is_overdue_in_its_queues(
+async def test_overdue_reports_only_expired_leases_in_the_queues_of_the_claim(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """C-26: the look before the second take answers for these queues alone, and only once a lease ran out."""
+    """C-26: the query before the second claim covers these queues only, and only expired leases."""
 
     async def lost(*queues: str) -> bool:
         [row] = await look(engine, q.overdue, worker=worker, queues=list(queues) or None)
@@ -121,7 +121,9 @@ async def test_a_claim_sets_nothing_free_but_what_is_overdue_in_its_queues(
     assert [await lost(), await lost("b", "a"), await lost("b")] == [True, True, False]
 
 
-async def test_a_claim_makes_nothing_ripe_before_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_overdue_reports_a_delayed_job_only_once_it_is_due(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-26: nor because of what is claimable or running already."""
 
     async def ripe() -> bool:
@@ -148,7 +150,7 @@ async def test_a_queue_is_resumed_for_its_tenant_alone(engine: Engine, worker: s
     assert (lease.tenant, lease.queue) == ("a", "x")
 
 
-async def test_a_resumed_queue_is_no_reason_why_a_job_does_not_run(engine: Engine, worker: str) -> None:
+async def test_why_does_not_report_a_resumed_queue(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n"))
     await engine.queues.pause("default")
     await engine.queues.resume("default")
@@ -167,26 +169,26 @@ async def test_a_key_finds_the_job_of_its_own_tenant(engine: Engine) -> None:
     assert all(job.existed for job in again)
 
 
-async def test_a_batch_of_two_kinds_makes_each_job_of_its_own(engine: Engine) -> None:
+async def test_a_batch_of_two_job_types_stores_each_job_in_its_own_queue(engine: Engine) -> None:
     created = await engine.create_many([NewJob(type=name, queue=name) for name in "ab"])
     assert [(await engine.reads.get(job.id)).queue for job in created] == ["a", "b"]
 
 
-async def test_a_job_lives_by_the_policy_it_was_created_with(engine: Engine) -> None:
-    """One that allows a cancel, one that does not; whichever was there first."""
+async def test_cancel_follows_the_lifecycle_each_job_was_created_with(engine: Engine) -> None:
+    """One lifecycle allows cancel, the other does not."""
     free, bound = [await engine.create(NewJob(type=name, lifecycle=name)) for name in ("default", "orchestration")]
     answers = await asyncio.gather(*map(engine.cancel, (free.id, bound.id)), return_exceptions=True)
     assert [isinstance(answer, HoldfastError) for answer in answers] == [False, True]
 
 
-# -- what a worker says -----------------------------------------------------------------------------------------------
+# -- reports of a worker ----------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_settled_by_its_own_token_alone(engine: Engine, worker: str) -> None:
-    """S4: neither by one under which another job ended in the same words, nor by any other after its end."""
+async def test_only_the_token_of_a_job_settles_it(engine: Engine, worker: str) -> None:
+    """S4: neither the token of another job that ended with the same report, nor any other after its end."""
     mine, other = [await run(engine, worker) for _ in range(2)]
     await engine.complete(worker, other.id, other.token)
-    for job, token in ((mine, other.token), (other, mine.token), (other, NOBODYS)):
+    for job, token in ((mine, other.token), (other, mine.token), (other, UNKNOWN_ID)):
         with pytest.raises(LeaseLost):
             await engine.complete(worker, job.id, token)
     assert [len(await engine.reads.attempts(lease.id)) for lease in (mine, other)] == [0, 1]
@@ -220,14 +222,16 @@ async def test_a_retry_without_a_wait_is_claimable_only_where_it_need_not_be_que
 # -- reap -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_judged_by_its_own_policy(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """C-34: what another job may not, this one may."""
+async def test_reap_applies_the_policy_of_each_job(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """C-34: two running jobs with different limits."""
     short, _long = [await run(engine, worker, policy={"max_runtime_seconds": seconds}) for seconds in (10, 20)]
     clock.advance(10)
     assert [row["id"] for row in await engine.maintenance.reap()] == [short.id]
 
 
-async def test_only_its_own_worker_holds_on_to_an_expired_job(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_heartbeats_of_other_workers_do_not_protect_an_expired_transcode_job(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-11: a silent worker's job is freed, however lively the others are."""
     lease = await run(engine, worker, lifecycle="transcode", policy={"lease_seconds": 60})
     neighbour = await alive(engine)
@@ -236,7 +240,7 @@ async def test_only_its_own_worker_holds_on_to_an_expired_job(engine: Engine, wo
     assert [row["id"] for row in await engine.maintenance.reap()] == [lease.id]
 
 
-async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_finished_job_is_never_reported_as_lost(engine: Engine, worker: str, clock: MovableClock) -> None:
     """S6: its clocks have run out long ago, and prove nothing."""
     lease = await run(engine, worker, policy={"max_runtime_seconds": 300})
     await engine.complete(worker, lease.id, lease.token)
@@ -244,7 +248,7 @@ async def test_a_finished_job_is_never_found_lost(engine: Engine, worker: str, c
     assert await look(engine, q.lost_jobs, queues=None, gone=[], unheard=0.0, in_grace=False, limit=9) == []
 
 
-async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: MovableClock) -> None:
+async def test_each_kind_of_sweep_is_recorded_separately(engine: Engine, clock: MovableClock) -> None:
     """C-28: another kind that has not run for long says nothing about this one, and is not marked by it."""
     await ask(engine, "INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('another', {now}) RETURNING name")
     await engine.maintenance.reap()
@@ -256,7 +260,7 @@ async def test_each_kind_of_sweep_keeps_its_own_time(engine: Engine, clock: Mova
     assert times["reap"] > times["another"]
 
 
-async def test_of_two_sweepers_that_saw_the_gap_one_marks_its_end(engine: Engine, clock: MovableClock) -> None:
+async def test_only_one_of_two_concurrent_sweepers_starts_the_grace_period(engine: Engine, clock: MovableClock) -> None:
     """C-28: the second would find no gap, and take back the grace."""
     await engine.maintenance.reap()
     clock.advance(60)
@@ -291,7 +295,7 @@ async def test_only_a_due_retry_that_is_not_claimed_directly_is_queued_again(
 
 
 async def test_a_delayed_job_becomes_claimable_once(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """Neither before its time, nor again after it, nor where the lifecycle queues retries first."""
+    """Neither before it is due, nor a second time, nor where the lifecycle queues retries first."""
     detour, direct = [await run(engine, worker, lifecycle=name) for name in ("orchestration", "default")]
     for lease in (detour, direct):
         await engine.fail(worker, lease.id, lease.token, "E_HICCUP", retry_after_seconds=5)
@@ -305,7 +309,7 @@ async def test_a_delayed_job_becomes_claimable_once(engine: Engine, worker: str,
     assert [await ripen(), await ripen()] == [["default", "n"], []]
 
 
-async def test_what_is_pruned_was_created_before_the_bound(engine: Engine, worker: str) -> None:
+async def test_prune_considers_only_jobs_created_before_the_bound(engine: Engine, worker: str) -> None:
     """Ids are in order of creation, so nothing behind the bound need be looked at."""
     first, second = [await run(engine, worker) for _ in range(2)]
     for lease in (first, second):
@@ -337,15 +341,15 @@ async def test_only_the_live_key_of_a_finished_job_is_kept(engine: Engine, worke
 # -- read -------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_feed_goes_on_behind_its_cursor(engine: Engine) -> None:
-    """Whatever the first look showed, the second does not show again."""
+async def test_the_feed_continues_after_its_cursor(engine: Engine) -> None:
+    """The second page repeats no event of the first."""
     await engine.create_many([NewJob(type="n") for _ in range(3)])
     first, cursor = await engine.reads.feed(limit=2)
     rest, _ = await engine.reads.feed(cursor)
     assert {(event.job_id, event.seq) for event in first}.isdisjoint((event.job_id, event.seq) for event in rest)
 
 
-async def test_one_worker_is_looked_at_by_its_id(engine: Engine, worker: str) -> None:
+async def test_a_worker_is_read_by_its_id(engine: Engine, worker: str) -> None:
     other = await engine.workers.register(name="other")
     assert (await engine.workers.get(other.id)).name == "other"
     assert (await engine.workers.get(worker)).name == "tester"

@@ -1,4 +1,4 @@
-"""A hook that fails harms the job that it belongs to, and no other."""
+"""A hook that fails affects only the job it was called for."""
 
 import asyncio
 import logging
@@ -48,25 +48,25 @@ async def takes_too_long(tx: Tx) -> None:
     await tx.all(Query("slow", endless if isinstance(tx, SqliteTx) else "SELECT pg_sleep(60)"))
 
 
-async def quotes_what_no_text_holds(_tx: Tx) -> None:
+async def raises_unencodable_text(_tx: Tx) -> None:
     raise UnicodeError("NUL \x00 and half a character \ud800")
 
 
-class Mute(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise ZeroDivisionError
 
 
-async def says_nothing(_tx: Tx) -> None:
-    raise Mute
+async def raises_without_message(_tx: Tx) -> None:
+    raise UnprintableError
 
 
 async def exits(_tx: Tx) -> None:
     sys.exit(3)
 
 
-ODD_WAYS = {"text": quotes_what_no_text_holds, "mute": says_nothing, "exit": exits}
-WAYS = {
+UNUSUAL_FAILURES = {"text": raises_unencodable_text, "mute": raises_without_message, "exit": exits}
+FAILURES = {
     "raises": raises,
     "refuses": refuses,
     "sql": fails_in_sql,
@@ -76,14 +76,14 @@ WAYS = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_odd_is_captured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest-xdist ends where what a test has logged holds half a character."""
+def no_unencodable_log_capture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest-xdist crashes on a captured log line with a lone surrogate."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("way") == "text":
         monkeypatch.setattr(logging.getLogger("holdfast.hooks"), "disabled", True)
 
 
-async def hundred(engine: Engine, worker: str, **job: Any) -> list[Lease]:
+async def hundred_leases(engine: Engine, worker: str, **job: Any) -> list[Lease]:
     await engine.create_many([NewJob(type="n", payload={"n": n}, **job) for n in range(100)])
     leases = await engine.claim(worker, limit=100)
     assert len(leases) == 100
@@ -97,13 +97,15 @@ def break_one(engine: Engine, way: str, *verbs: str) -> None:
     async def follow(tx: Tx, _verb: str, job: Job) -> None:
         await tx.run(Query("note", "INSERT INTO holdfast_secrets (name, value) VALUES (:id, 'x')"), id=job.id)
         if job.payload["n"] == BAD:
-            await (WAYS | ODD_WAYS)[way](tx)
+            await (FAILURES | UNUSUAL_FAILURES)[way](tx)
 
 
-@pytest.mark.parametrize("way", [*WAYS, *ODD_WAYS])
-async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
+@pytest.mark.parametrize("way", [*FAILURES, *UNUSUAL_FAILURES])
+async def test_an_effect_that_fails_on_complete_leaves_only_its_own_job_running(
+    engine: Engine, worker: str, way: str
+) -> None:
     break_one(engine, way, "complete")
-    leases = await hundred(engine, worker)
+    leases = await hundred_leases(engine, worker)
     answers = await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     bad = next(place for place, lease in enumerate(leases) if lease.payload["n"] == BAD)
     assert isinstance(answers[bad], HookFailed)
@@ -116,10 +118,12 @@ async def test_of_a_hundred_completions_the_one_whose_effect_fails_waits(engine:
     assert noted["n"] == 99, "what the effect of the bad one wrote is undone"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: Engine, worker: str, way: str) -> None:
+@pytest.mark.parametrize("way", FAILURES)
+async def test_an_effect_that_fails_on_fail_leaves_only_its_own_job_running(
+    engine: Engine, worker: str, way: str
+) -> None:
     break_one(engine, way, "fail")
-    leases = await hundred(engine, worker)
+    leases = await hundred_leases(engine, worker)
     failures = [Fail(id=lease.id, token=lease.token, code="E", permanent=True) for lease in leases]
     answers = await engine.fail_many(worker, failures)
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
@@ -128,13 +132,13 @@ async def test_of_a_hundred_failures_the_one_whose_effect_fails_waits(engine: En
     assert dead["n"] == 99
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_of_a_hundred_lost_jobs_the_one_whose_effect_fails_is_reaped_later(
+@pytest.mark.parametrize("way", FAILURES)
+async def test_an_effect_that_fails_on_reap_delays_only_its_own_job(
     engine: Engine, worker: str, clock: MovableClock, way: str
 ) -> None:
     """R003-110, R003-163 (#267): never the one without the other."""
     break_one(engine, way, "reap")
-    leases = await hundred(engine, worker)
+    leases = await hundred_leases(engine, worker)
     await sweep(engine, clock, 60)
     [left] = await ask(engine, "SELECT id FROM holdfast_jobs WHERE state = 'running'")
     assert left["id"] == next(lease.id for lease in leases if lease.payload["n"] == BAD)
@@ -144,8 +148,8 @@ async def test_of_a_hundred_lost_jobs_the_one_whose_effect_fails_is_reaped_later
     assert [row["id"] for row in await engine.maintenance.reap()] == [left["id"]]
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_of_a_hundred_cancellations_the_one_whose_effect_fails_is_refused(engine: Engine, way: str) -> None:
+@pytest.mark.parametrize("way", FAILURES)
+async def test_an_effect_that_fails_on_cancel_refuses_only_its_own_job(engine: Engine, way: str) -> None:
     break_one(engine, way, "cancel")
     jobs = [job.id for job in await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])]
     answers = await asyncio.gather(*map(engine.cancel, jobs), return_exceptions=True)
@@ -155,7 +159,7 @@ async def test_of_a_hundred_cancellations_the_one_whose_effect_fails_is_refused(
 
 
 @pytest.mark.sqlite
-async def test_a_hook_that_makes_sqlite_undo_everything_moves_nothing(fresh_sqlite_url: str) -> None:
+async def test_a_hook_that_rolls_back_the_sqlite_transaction_moves_no_job(fresh_sqlite_url: str) -> None:
     """As a full disk does: the savepoints are gone with the transaction, and nothing may be committed after it."""
     engine = Engine(await open_store(fresh_sqlite_url))
     worker = (await engine.workers.register(name="w")).id
@@ -165,7 +169,7 @@ async def test_a_hook_that_makes_sqlite_undo_everything_moves_nothing(fresh_sqli
         if job.payload["n"] == BAD:
             await tx.all(Query("undo", "ROLLBACK"))
 
-    leases = await ten(engine, worker)
+    leases = await ten_leases(engine, worker)
     with pytest.raises(StoreUnavailable, match="nothing was written"):
         await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     assert await states(engine) == {"running": 10}
@@ -173,14 +177,14 @@ async def test_a_hook_that_makes_sqlite_undo_everything_moves_nothing(fresh_sqli
 
 
 @pytest.mark.postgres
-async def test_a_batch_whose_commit_may_have_happened_is_not_moved_again(
+async def test_a_batch_with_an_unconfirmed_commit_is_not_retried(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was moved already would be answered as done, though a failover may lose it."""
+    """A second run would report the moved jobs as done, although a failover may lose them."""
     engine = Engine(await open_store(fresh_postgres_url))
     worker = (await engine.workers.register(name="w")).id
     effect(engine, "complete")(follow_nothing)
-    leases = await ten(engine, worker)
+    leases = await ten_leases(engine, worker)
     unconfirmed = [OutcomeUnknown("the standby did not confirm it")]
 
     def require_replication(_connection: Any) -> None:
@@ -193,7 +197,7 @@ async def test_a_batch_whose_commit_may_have_happened_is_not_moved_again(
     await engine.close()
 
 
-async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, worker: str) -> None:
+async def test_an_effect_that_fails_on_claim_defers_only_its_own_job(engine: Engine, worker: str) -> None:
     break_one(engine, "raises", "claim")
     await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])
     leases = await engine.claim(worker, limit=100)
@@ -202,7 +206,9 @@ async def test_a_claim_whose_effect_fails_gives_the_others_away(engine: Engine, 
     assert (bool(left["due"]), left["state"]) == (False, "queued"), "it left the claim index for a while"
 
 
-async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engine, worker: str) -> None:
+async def test_a_hook_that_exceeds_its_time_while_writing_rolls_back_only_its_own_job(
+    engine: Engine, worker: str
+) -> None:
     """SQLite would undo the work of all others with a write that it interrupts."""
     engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT max(i) FROM n"
@@ -222,9 +228,7 @@ async def test_a_hook_that_writes_for_too_long_undoes_nothing_else(engine: Engin
     assert (await engine.reads.get(created.id)).state is State.QUEUED
 
 
-async def test_hooks_that_all_wait_for_one_lock_hold_up_the_others_no_longer_than_two_of_them_may(
-    engine: Engine, worker: str
-) -> None:
+async def test_a_batch_stops_calling_hooks_after_two_of_them_timed_out(engine: Engine, worker: str) -> None:
     engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
     called: list[str] = []
 
@@ -235,7 +239,7 @@ async def test_hooks_that_all_wait_for_one_lock_hold_up_the_others_no_longer_tha
             await takes_too_long(tx)
 
     locked = "complete"
-    leases = await ten(engine, worker)
+    leases = await ten_leases(engine, worker)
     called.clear()
     answers = await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     assert all(isinstance(answer, HookFailed) for answer in answers)
@@ -247,7 +251,7 @@ async def test_hooks_that_all_wait_for_one_lock_hold_up_the_others_no_longer_tha
     assert 2 <= len(called) <= 4
 
 
-SOME_WAYS = pytest.mark.parametrize("way", ["raises", "sql later"])
+TWO_FAILURES = pytest.mark.parametrize("way", ["raises", "sql later"])
 
 
 async def states(engine: Engine) -> dict[str, int]:
@@ -255,83 +259,93 @@ async def states(engine: Engine) -> dict[str, int]:
     return {row["state"]: row["jobs"] for row in rows}
 
 
-def mend(engine: Engine) -> None:
+def remove_effects(engine: Engine) -> None:
     engine.ctx.hooks._effects.clear()
 
 
-async def ten(engine: Engine, worker: str, **job: Any) -> list[Lease]:
+async def ten_leases(engine: Engine, worker: str, **job: Any) -> list[Lease]:
     await engine.create_many([NewJob(type="n", payload={"n": n}, **job) for n in range(BAD - 5, BAD + 5)])
     return await engine.claim(worker, limit=10)
 
 
-@SOME_WAYS
-async def test_one_release_waits(engine: Engine, worker: str, way: str) -> None:
+@TWO_FAILURES
+async def test_an_effect_that_fails_on_release_leaves_only_its_own_job_running(
+    engine: Engine, worker: str, way: str
+) -> None:
     """R003-110."""
     break_one(engine, way, "release")
-    leases = await ten(engine, worker)
+    leases = await ten_leases(engine, worker)
     answers = await engine.release_many(worker, [Release(lease.id, lease.token) for lease in leases])
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
     assert await states(engine) == {"queued": 9, "running": 1}
 
 
-@SOME_WAYS
-async def test_one_rejection_waits(engine: Engine, worker: str, way: str) -> None:
+@TWO_FAILURES
+async def test_an_effect_that_fails_on_reject_leaves_only_its_own_job_running(
+    engine: Engine, worker: str, way: str
+) -> None:
     break_one(engine, way, "reject")
-    leases = await ten(engine, worker)
+    leases = await ten_leases(engine, worker)
     verdicts = [Rejection(id=lease.id, token=lease.token, code="E") for lease in leases]
     answers = await engine.reject_many(worker, verdicts)
     assert sum(isinstance(answer, HookFailed) for answer in answers) == 1
     assert await states(engine) == {"rejected": 9, "running": 1}
 
 
-@SOME_WAYS
-async def test_one_job_is_pruned_later(engine: Engine, worker: str, clock: MovableClock, way: str) -> None:
+@TWO_FAILURES
+async def test_an_effect_that_fails_on_prune_delays_only_its_own_job(
+    engine: Engine, worker: str, clock: MovableClock, way: str
+) -> None:
     break_one(engine, way, "prune")
-    leases = await ten(engine, worker)
+    leases = await ten_leases(engine, worker)
     await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
     clock.advance(100)
     assert await engine.maintenance.prune(Retention(succeeded=10)) == 9
     assert await engine.maintenance.prune(Retention(succeeded=10)) == 0, "not before its time"
-    mend(engine)
+    remove_effects(engine)
     clock.advance(10)
     assert await engine.maintenance.prune(Retention(succeeded=10)) == 1
     assert await ask(engine, "SELECT job_id FROM holdfast_hook_failures") == []
 
 
-@SOME_WAYS
-async def test_one_retry_is_queued_later(engine: Engine, worker: str, clock: MovableClock, way: str) -> None:
+@TWO_FAILURES
+async def test_an_effect_that_fails_on_requeue_delays_only_its_own_job(
+    engine: Engine, worker: str, clock: MovableClock, way: str
+) -> None:
     """In a lifecycle that queues a retry again instead of claiming it directly."""
     break_one(engine, way, "requeue")
-    leases = await ten(engine, worker, lifecycle="orchestration")
+    leases = await ten_leases(engine, worker, lifecycle="orchestration")
     failures = [Fail(id=lease.id, token=lease.token, code="E", retry_after_seconds=1) for lease in leases]
     await engine.fail_many(worker, failures)
     clock.advance(5)
     assert await engine.maintenance.requeue_due() == 9
     assert await engine.maintenance.requeue_due() == 0, "not before its time"
     assert await states(engine) == {"queued": 9, "retrying": 1}
-    mend(engine)
+    remove_effects(engine)
     clock.advance(10)
     assert await engine.maintenance.requeue_due() == 1
 
 
-@SOME_WAYS
+@TWO_FAILURES
 @pytest.mark.parametrize("others", [0, 9])
-async def test_one_job_is_accepted_later(engine: Engine, clock: MovableClock, way: str, others: int) -> None:
-    """What its creator left: the sweep accepts the others, also those that need no hooks."""
+async def test_an_effect_that_fails_on_accept_delays_only_its_own_job(
+    engine: Engine, clock: MovableClock, way: str, others: int
+) -> None:
+    """Orphans: the sweep accepts the other jobs, also those that need no hooks."""
     break_one(engine, way, "accept")
     jobs = [NewJob(type="n", payload={"n": BAD + n}, lifecycle="orchestration") for n in range(1 + others)]
     await engine.create_many([*jobs, NewJob(type="plain", lifecycle="orchestration")], accept=False)
     clock.advance(100)
     assert await engine.maintenance.accept_orphans() == others + 1
     assert await engine.maintenance.accept_orphans() == 0, "not before its time"
-    mend(engine)
+    remove_effects(engine)
     clock.advance(10)
     assert await engine.maintenance.accept_orphans() == 1
     assert await states(engine) == {"queued": others + 2}
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_one_create_of_many_callers_is_refused(engine: Engine, way: str) -> None:
+@pytest.mark.parametrize("way", FAILURES)
+async def test_an_effect_that_fails_on_create_refuses_only_its_own_request(engine: Engine, way: str) -> None:
     break_one(engine, way, "create")
     checked = [ready_job(NewJob(type="n", payload={"n": n})) for n in range(BAD - 5, BAD + 5)]
     answers = await engine.create_each(checked)
@@ -340,17 +354,17 @@ async def test_one_create_of_many_callers_is_refused(engine: Engine, way: str) -
     assert await ask(engine, "SELECT job_id FROM holdfast_hook_failures") == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_guard_that_fails_harms_its_own_job_alone(engine: Engine, worker: str, way: str) -> None:
+@pytest.mark.parametrize("way", FAILURES)
+async def test_a_guard_that_fails_affects_only_its_own_job(engine: Engine, worker: str, way: str) -> None:
     engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.5)
 
     @guard(engine, "complete", "fail", "release", "reject")
     async def fails(tx: Tx, request: MoveRequest) -> None:
         if request.job.payload["n"] == BAD:
-            await WAYS[way](tx)
+            await FAILURES[way](tx)
 
     for verb, over in {"complete": "succeeded", "fail": "dead", "release": "queued", "reject": "rejected"}.items():
-        leases = await ten(engine, worker)
+        leases = await ten_leases(engine, worker)
         assert len(leases) == 10
         reports = {
             "complete": [Complete(lease.id, lease.token) for lease in leases],
@@ -364,7 +378,7 @@ async def test_a_guard_that_fails_harms_its_own_job_alone(engine: Engine, worker
         assert (await states(engine))[over] == 9
 
 
-async def test_a_verdict_that_the_lifecycle_does_not_have_stops_no_other_claim(
+async def test_an_illegal_guard_verdict_does_not_stop_other_claims(
     engine: Engine, worker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     verdicts: dict[int, Any] = {BAD: RejectJob("bad"), BAD + 1: Defer(-1), BAD + 2: "later"}
@@ -374,14 +388,14 @@ async def test_a_verdict_that_the_lifecycle_does_not_have_stops_no_other_claim(
         return verdicts.get(request.job.payload["n"])
 
     with caplog.at_level(logging.WARNING, "holdfast.hooks"):
-        leases = await ten(engine, worker, lifecycle="crawl")
+        leases = await ten_leases(engine, worker, lifecycle="crawl")
     assert len(leases) == 7
     told = {record.message.partition(":")[2] for record in caplog.records}
     assert len(told) == 3
     assert all(record.extension == "toy" for record in caplog.records)  # type: ignore[attr-defined]
 
 
-async def test_what_a_guard_puts_off_stands_in_front_of_nothing(engine: Engine, worker: str) -> None:
+async def test_jobs_deferred_by_a_guard_do_not_block_the_jobs_behind_them(engine: Engine, worker: str) -> None:
     asked: list[int] = []
 
     @guard(engine, "claim")
@@ -397,8 +411,8 @@ async def test_what_a_guard_puts_off_stands_in_front_of_nothing(engine: Engine, 
     assert await states(engine) == {"queued": 34, "canceled": 20, "running": 6}
 
 
-async def test_an_effect_on_another_verb_leaves_the_claim_as_it_is(engine: Engine, worker: str) -> None:
-    """No hook has a say in it: one statement, in the order of priority."""
+async def test_an_effect_on_another_verb_does_not_change_the_claim_order(engine: Engine, worker: str) -> None:
+    """No hook is called: one statement, in the order of priority."""
     break_one(engine, "raises", "complete")
     await engine.create_many([NewJob(type="n", payload={"n": n}, priority=n % 3) for n in range(30)])
     assert [lease.priority for lease in await engine.claim(worker, limit=12)] == [2] * 10 + [1] * 2
@@ -431,7 +445,7 @@ async def test_a_hook_that_awaits_something_else_fails_and_is_named(
 async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: pytest.LogCaptureFixture) -> None:
     @effect(engine, "complete")
     async def follow(_tx: Tx, _verb: str, _job: Job) -> None:
-        time.sleep(1.1)  # noqa: ASYNC251  that is the story
+        time.sleep(1.1)  # noqa: ASYNC251  the hook under test blocks
 
     lease = await run(engine, worker, type="n")
     with caplog.at_level(logging.WARNING, "holdfast.hooks"):
@@ -441,7 +455,7 @@ async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: 
     assert "blocked the event loop" in record.message
 
 
-async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
+async def test_a_hook_failure_is_deleted_when_the_same_verb_succeeds_for_the_job(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     break_one(engine, "raises", "complete", "release")
@@ -466,8 +480,8 @@ async def test_a_failure_is_forgotten_when_that_move_of_that_job_works(
     assert await known() == {(leases[1].id, verb) for verb in ("complete", "release")}
 
 
-async def test_what_was_failed_before_is_known_of_each_job_and_move(engine: Engine) -> None:
-    """So that nothing is deleted where nothing has failed."""
+async def test_hooked_jobs_reports_earlier_failures_per_job_and_verb(engine: Engine) -> None:
+    """So that no DELETE runs where no hook has failed."""
     break_one(engine, "raises", "cancel")
     bad, other = [one.id for one in await engine.create_many([NewJob(type="n", payload={"n": BAD})] * 2)]
     with pytest.raises(HookFailed):
@@ -484,7 +498,7 @@ async def follow_nothing(_tx: Tx, _verb: str, _job: Job) -> None:
     pass
 
 
-async def test_a_process_without_the_extension_leaves_its_jobs_alone(
+async def test_a_process_without_the_extension_cannot_move_its_jobs(
     engine: Engine, worker: str, clock: MovableClock, store_url: str
 ) -> None:
     @effect(engine, "complete")

@@ -21,7 +21,7 @@ from holdfast.store import Tx
 from holdfast.store.migrate import sqlite_path
 from holdfast.store.queries import Query
 from tests.engine.hooking import adopt, effect, guard
-from tests.engine.steps import NOBODYS, ask, run, stored, sweep
+from tests.engine.steps import UNKNOWN_ID, ask, run, stored, sweep
 
 VERBS = ("create", "complete", "fail", "reject", "cancel")
 WRITE = Query("write_entry", "INSERT INTO ledger (job, entry) VALUES (:job, :entry) RETURNING entry")
@@ -51,7 +51,7 @@ async def no(_tx: Tx, request: Any) -> None:
 
 
 async def begin(engine: Engine, worker: str, verb: str) -> tuple[str, str]:
-    """A job that the verb can move, and the token for it: only what nobody runs is canceled at once."""
+    """A job that the verb can move, and its token; a running job is not canceled immediately."""
     if verb == "cancel":
         return (await engine.create(NewJob(type="n"))).id, ""
     lease = await run(engine, worker, type="n")
@@ -89,7 +89,7 @@ async def test_a_guard_refuses_and_nothing_is_written(engine: Engine, worker: st
 
 @pytest.mark.usefixtures("ledger")
 @pytest.mark.parametrize("verb", VERBS)
-async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker: str, verb: str) -> None:
+async def test_an_effect_that_raises_rolls_back_the_move(engine: Engine, worker: str, verb: str) -> None:
     """The move, its event and its attempt roll back with whatever the effect had written."""
     job_id, token = await begin(engine, worker, verb)
 
@@ -110,7 +110,7 @@ async def test_an_effect_that_raises_takes_the_move_back(engine: Engine, worker:
 
 @pytest.mark.usefixtures("ledger")
 async def test_an_effect_commits_with_its_move(engine: Engine, worker: str) -> None:
-    """R003-110, R003-163 (#267): a job that is taken away and what depends on it, too."""
+    """R003-110, R003-163 (#267): also for a job that is reaped."""
 
     @effect(engine, *VERBS, "reap")
     async def note(tx: Tx, verb: str, row: Job) -> None:
@@ -134,7 +134,9 @@ async def test_an_effect_commits_with_its_move(engine: Engine, worker: str) -> N
 
 
 @pytest.mark.usefixtures("ledger")
-async def test_the_wish_to_cancel_has_no_effect_until_the_job_is_canceled(engine: Engine, worker: str) -> None:
+async def test_a_cancel_effect_runs_when_the_job_is_canceled_not_when_it_is_requested(
+    engine: Engine, worker: str
+) -> None:
     @effect(engine, "cancel")
     async def note(tx: Tx, verb: str, row: Job) -> None:
         await tx.one(WRITE, job=row.id, entry=f"{verb} {row.state}")
@@ -146,7 +148,7 @@ async def test_the_wish_to_cancel_has_no_effect_until_the_job_is_canceled(engine
     assert await entries(engine) == [(lease.id, "cancel canceled")]
 
 
-async def test_hooks_are_for_the_jobs_they_name(engine: Engine, worker: str) -> None:
+async def test_hooks_apply_only_to_the_job_types_they_name(engine: Engine, worker: str) -> None:
     guard(engine, "create", job_type="b")(no)
 
     with pytest.raises(Refused):
@@ -155,7 +157,7 @@ async def test_hooks_are_for_the_jobs_they_name(engine: Engine, worker: str) -> 
     assert len((await engine.reads.page()).jobs) == 2
 
 
-async def test_a_hook_on_a_verb_that_has_none_is_refused(engine: Engine) -> None:
+async def test_a_hook_on_a_verb_without_hooks_is_rejected(engine: Engine) -> None:
     for register in (guard, effect):
         with pytest.raises(UnknownName, match="heartbeat"):
             register(engine, "heartbeat")(no)
@@ -163,7 +165,7 @@ async def test_a_hook_on_a_verb_that_has_none_is_refused(engine: Engine) -> None
         guard(engine, "reap")(no)
 
 
-async def test_a_guard_of_reject_holds_also_before_a_job_has_started(engine: Engine) -> None:
+async def test_a_guard_on_reject_also_applies_to_reject_queued(engine: Engine) -> None:
     guard(engine, "reject")(no)
     queued = await engine.create(NewJob(type="image", lifecycle="generation"))
     with pytest.raises(Refused):
@@ -171,8 +173,8 @@ async def test_a_guard_of_reject_holds_also_before_a_job_has_started(engine: Eng
     assert (await engine.reads.get(queued.id)).state is State.QUEUED
 
 
-async def test_a_guard_is_not_asked_about_a_job_the_caller_does_not_hold(engine: Engine, worker: str) -> None:
-    """A repeat gets its answer again, and a lost lease is a lost lease, whatever the guard would say."""
+async def test_a_guard_is_not_called_for_a_repeat_or_a_lost_lease(engine: Engine, worker: str) -> None:
+    """A repeat gets its stored answer, and a lost lease stays lost, without a call of the guard."""
     done, lost = await run(engine, worker, type="n"), await run(engine, worker, type="n")
     first = await engine.complete(worker, done.id, done.token, {"n": 1})
     await engine.release(worker, lost.id, lost.token)
@@ -185,9 +187,7 @@ async def test_a_guard_is_not_asked_about_a_job_the_caller_does_not_hold(engine:
             await act(engine, worker, verb, lost.id, lost.token)
 
 
-async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_now(
-    engine: Engine, worker: str
-) -> None:
+async def test_a_repeated_request_returns_its_job_without_calling_the_guard(engine: Engine, worker: str) -> None:
     """R001-41, R004-28, R004-29, C-19: the first request used up the quota; its retry is no new one."""
 
     @guard(engine, "create")
@@ -215,13 +215,13 @@ async def test_a_repeated_request_gets_its_job_though_the_guard_would_refuse_it_
     [
         lambda request: request.set_key(""),
         lambda request: request.set_key(7),
-        lambda request: request.answer_with(NOBODYS),
+        lambda request: request.answer_with(UNKNOWN_ID),
         lambda request: request.answer_with(7),
         lambda request: setattr(request, "job", None),
     ],
     ids=["empty key", "no text", "unknown job", "no id", "no job"],
 )
-async def test_a_guard_on_create_that_answers_wrongly_fails_its_own_request_alone(engine: Engine, mistake: Any) -> None:
+async def test_a_create_guard_with_an_invalid_answer_fails_only_its_own_request(engine: Engine, mistake: Any) -> None:
     @guard(engine, "create")
     async def decide(_tx: Tx, request: CreateRequest) -> None:
         if request.job.payload["n"] == 1:
@@ -245,9 +245,7 @@ async def test_a_guard_answers_with_a_job_of_the_same_tenant(engine: Engine) -> 
         await engine.create(NewJob(type="n"))
 
 
-async def test_hooks_on_accept_run_also_where_the_transaction_that_creates_a_job_accepts_it(
-    engine: Engine, worker: str
-) -> None:
+async def test_hooks_on_accept_run_when_create_accepts_the_job_itself(engine: Engine, worker: str) -> None:
     """Where acceptance is a move of its own. If it is refused, nothing was created."""
     seen: list[str] = []
     guarded: list[str] = []
@@ -275,7 +273,7 @@ async def test_hooks_on_accept_run_also_where_the_transaction_that_creates_a_job
     assert seen == ["create: created"]
 
 
-# -- the ledger -------------------------------------------------------------------------------------------------
+# -- the ledger -------------------------------------------------------------------------------------------------------
 
 
 def keep_ledger(engine: Engine) -> None:
@@ -294,7 +292,7 @@ def keep_ledger(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("ledger")
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_ledger_balances_over_random_outcomes(
+async def test_a_ledger_kept_by_effects_balances_over_random_outcomes(
     engine: Engine, worker: str, clock: MovableClock, seed: int
 ) -> None:
     """S11, C-40, H13, R004-12, R004-25: reserved = committed + released + forfeited, whatever happens to the jobs."""
@@ -336,11 +334,11 @@ async def test_a_ledger_balances_over_random_outcomes(
     jobs = (await engine.reads.page(limit=500)).jobs
     expected = [(job.id, "reserve") for job in jobs] + [(job.id, ends[job.state]) for job in jobs if job.final]
     assert await entries(engine) == sorted(expected)
-    assert len({job.state for job in jobs}) > 3, "the story was too dull to prove anything"
+    assert len({job.state for job in jobs}) > 3, "too few different outcomes to prove anything"
 
 
 @pytest.mark.usefixtures("ledger")
-async def test_dying_by_way_of_retrying_is_settled_once(engine: Engine, worker: str) -> None:
+async def test_a_job_that_dies_through_retrying_calls_its_effect_once(engine: Engine, worker: str) -> None:
     """C-3, C-40: two moves in one transaction, one entry."""
     keep_ledger(engine)
     lease = await run(engine, worker, type="n", lifecycle="orchestration")

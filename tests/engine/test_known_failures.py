@@ -1,4 +1,4 @@
-"""What went wrong in other systems, each as a test with the number of our catalogue and where it happened."""
+"""Defects of other job queues, each as a test with its number in our catalogue and the issue that reported it."""
 
 import asyncio
 import sqlite3
@@ -24,16 +24,16 @@ from holdfast.store import Row, Tx, open_store, q
 from holdfast.store.base import Work
 from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteConnection
-from tests.engine.steps import NOBODYS, ask, bring, held, run, stored, sweep
+from tests.engine.steps import UNKNOWN_ID, ask, bring, held, run, stored, sweep
 
 
-async def ends(engine: Engine, job_id: str) -> list[str | None]:
-    """The terminal states in a job's history; more than one is a lie."""
+async def final_states(engine: Engine, job_id: str) -> list[str | None]:
+    """The final states in a job's history: never more than one."""
     return [event.to_state for event in await engine.reads.history(job_id) if event.to_state in FINAL]
 
 
-class Remembering:
-    """A transaction of a reaper that was paused after its look: it judges by what it saw then."""
+class StaleReadTx:
+    """The transaction of a reaper that was paused after its read: it acts on the old rows."""
 
     def __init__(self, tx: Tx, seen: list[Row]) -> None:
         self._tx = tx
@@ -49,28 +49,28 @@ class Remembering:
         self._tx.after_commit(callback, hint=hint)
 
 
-async def look(engine: Engine) -> list[Row]:
+async def find_lost_jobs(engine: Engine) -> list[Row]:
     """What a reaper sees when it starts."""
     return await engine.store.read(
         lambda tx: tx.all(q.lost_jobs, queues=None, gone=[], unheard=0.0, in_grace=False, limit=100)
     )
 
 
-async def reap_late(engine: Engine, seen: list[Row]) -> list[Row]:
-    return await engine.store.write(lambda tx: reap(Remembering(tx, seen), engine.ctx))
+async def reap_with_stale_list(engine: Engine, seen: list[Row]) -> list[Row]:
+    return await engine.store.write(lambda tx: reap(StaleReadTx(tx, seen), engine.ctx))
 
 
-# -- reaping ----------------------------------------------------------------------------------------------------
+# -- reaping ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("meanwhile", ["completed", "claimed again"])
-async def test_k1_a_reaper_paused_between_look_and_move_touches_nothing_that_moved_on(
+async def test_k1_a_reaper_paused_between_read_and_update_changes_no_job_that_moved_on(
     engine: Engine, worker: str, clock: MovableClock, meanwhile: str
 ) -> None:
     """K1 (riverqueue/river#1302, #1373): rescued by id only, a finished or re-claimed job went back to retryable."""
     lease = await run(engine, worker)
     clock.advance(30)
-    seen = await look(engine)
+    seen = await find_lost_jobs(engine)
     assert [row["id"] for row in seen] == [lease.id]
     if meanwhile == "completed":
         await engine.complete(worker, lease.id, lease.token)
@@ -79,32 +79,32 @@ async def test_k1_a_reaper_paused_between_look_and_move_touches_nothing_that_mov
         await engine.claim(worker)
     before = await stored(engine, lease.id)
 
-    assert await reap_late(engine, seen) == []
+    assert await reap_with_stale_list(engine, seen) == []
 
     assert await stored(engine, lease.id) == before
 
 
-async def test_k4_a_job_never_both_finishes_and_fails(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_k4_a_job_never_both_succeeds_and_fails(engine: Engine, worker: str, clock: MovableClock) -> None:
     """K4 (rails/solid_queue#589): a live worker was pruned while finishing; its job was finished and failed."""
     leases = [await run(engine, worker, max_attempts=1) for _ in range(40)]
     clock.advance(30)
-    seen = await look(engine)
+    seen = await find_lost_jobs(engine)
     first, second, *rest = leases
     await engine.complete(worker, first.id, first.token)
-    assert await ends(engine, first.id) == ["succeeded"]
+    assert await final_states(engine, first.id) == ["succeeded"]
 
     answers, reaped = await asyncio.gather(
         engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in rest]), engine.maintenance.reap()
     )
     with pytest.raises(LeaseLost):
         await engine.complete(worker, second.id, second.token)
-    assert await reap_late(engine, seen) == []
+    assert await reap_with_stale_list(engine, seen) == []
 
     dead = {row["id"] for row in reaped}
     lost = {lease.id for lease, answer in zip(rest, answers, strict=True) if isinstance(answer, LeaseLost)}
     assert dead == lost | {second.id}
     for lease in leases:
-        assert await ends(engine, lease.id) == ["dead" if lease.id in dead else "succeeded"]
+        assert await final_states(engine, lease.id) == ["dead" if lease.id in dead else "succeeded"]
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "transcode"])
@@ -122,23 +122,25 @@ async def test_k5_the_lease_of_a_worker_whose_row_is_gone_still_expires(
     assert [again.id for again in await engine.claim(other)] == [lease.id]
 
 
-async def test_k6_of_two_reapers_with_the_same_list_one_acts(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_k6_only_one_of_two_reapers_with_the_same_list_moves_a_job(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """K6 (dbos-inc/dbos-transact-py#742): a second recovery used an old list and ran work it did not own."""
     lease = await run(engine, worker, policy={"max_lost": 2})
     clock.advance(30)
-    seen = await look(engine)
-    assert len(await reap_late(engine, seen)) == 1
+    seen = await find_lost_jobs(engine)
+    assert len(await reap_with_stale_list(engine, seen)) == 1
     before = await stored(engine, lease.id)
 
-    assert await reap_late(engine, seen) == []
+    assert await reap_with_stale_list(engine, seen) == []
     assert await stored(engine, lease.id) == before
     [again] = await engine.claim(worker)
-    assert await reap_late(engine, seen) == []
+    assert await reap_with_stale_list(engine, seen) == []
     assert (await engine.reads.get(lease.id)).lease_token == again.token
 
 
 @pytest.mark.parametrize("first", ["the row", "the jobs"])
-async def test_k9_a_dead_workers_row_may_go_before_or_after_its_jobs(
+async def test_k9_a_worker_row_may_be_deleted_before_or_after_its_jobs_are_reaped(
     engine: Engine, worker: str, clock: MovableClock, first: str
 ) -> None:
     """K9a (procrastinate#1518): the worker row was pruned first, and a join then missed its jobs."""
@@ -166,7 +168,7 @@ async def test_k9_a_worker_that_restarts_under_its_old_id_does_not_inherit_its_l
     assert (await engine.reads.get(new.id)).state is State.RUNNING
 
 
-async def test_k12_a_long_job_that_beats_is_never_taken(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_k12_a_long_job_with_heartbeats_is_never_reaped(engine: Engine, worker: str, clock: MovableClock) -> None:
     """K12 (hexpm/hexpm#1825, oban-bg/oban#1141): time alone rescued 47-minute jobs and ran them two or three times."""
     lease = await run(engine, worker)
     thief = (await engine.workers.register()).id
@@ -198,10 +200,10 @@ async def test_k15_a_job_far_in_the_future_is_claimed_once_when_its_time_comes(
     assert await engine.claim(worker, limit=9) == []
 
 
-# -- fencing ----------------------------------------------------------------------------------------------------
+# -- fencing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_k26_a_late_heartbeat_does_not_steal_the_lease_back(
+async def test_k26_a_late_heartbeat_does_not_take_the_lease_back(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """K26 (brendanlong/lion-reader#917): a stalled worker came to, beat, and had the job of its successor."""
@@ -219,7 +221,7 @@ async def test_k26_a_late_heartbeat_does_not_steal_the_lease_back(
 
 
 @pytest.mark.parametrize("successor", ["another worker", "the same worker"])
-async def test_k27_no_write_of_an_old_run_reaches_the_next_one(
+async def test_k27_no_write_of_an_old_attempt_reaches_the_next_one(
     engine: Engine, worker: str, clock: MovableClock, successor: str
 ) -> None:
     """K27 (nazarli-shabnam/clevis#262), H3: `WHERE status = 'processing'` alone matched the next owner's run."""
@@ -236,7 +238,7 @@ async def test_k27_no_write_of_an_old_run_reaches_the_next_one(
         engine.release(worker, old.id, old.token),
         engine.reject(worker, old.id, old.token, "E_STALE"),
         engine.progress(worker, Progress(id=old.id, token=old.token, percent=99, parts=[Part(name="a")])),
-        engine.complete(worker, old.id, NOBODYS),
+        engine.complete(worker, old.id, UNKNOWN_ID),
     )
     for write in writes:
         with pytest.raises(LeaseLost):
@@ -252,14 +254,14 @@ async def test_k41_cancel_claim_and_complete_in_every_order(
 ) -> None:
     """K41 (SamSaffron/term-llm#918): cancel overwrote a run that had just started or just finished."""
     job = await engine.create(NewJob(type="n"))
-    token = NOBODYS
+    token = UNKNOWN_ID
     said: dict[str, bool] = {}
     for verb in order:
         try:
             match verb:
                 case "claim":
                     leases = await engine.claim(worker)
-                    token = leases[0].token if leases else NOBODYS
+                    token = leases[0].token if leases else UNKNOWN_ID
                     said[verb] = bool(leases)
                 case "cancel":
                     await engine.cancel(job.id)
@@ -278,11 +280,11 @@ async def test_k41_cancel_claim_and_complete_in_every_order(
     row = await engine.reads.get(job.id)
     assert row.state is state
     assert (row.cancel_requested_at is not None) == said["cancel"]
-    assert await ends(engine, job.id) == ([state] if row.final else [])
+    assert await final_states(engine, job.id) == ([state] if row.final else [])
 
 
-async def test_k41_cancel_claim_and_complete_at_once(engine: Engine, worker: str) -> None:
-    """K41: raced, each job has one end, and everybody was told the truth about it."""
+async def test_k41_concurrent_cancel_claim_and_complete_give_each_job_one_end(engine: Engine, worker: str) -> None:
+    """K41: under concurrency, each job has one final state, and every caller got the matching answer."""
     jobs = await engine.create_many([NewJob(type="n") for _ in range(40)])
 
     async def work() -> None:
@@ -297,7 +299,7 @@ async def test_k41_cancel_claim_and_complete_at_once(engine: Engine, worker: str
 
     for job, answer in zip(jobs, answers, strict=True):
         row = await engine.reads.get(job.id)
-        assert await ends(engine, job.id) == [row.state]
+        assert await final_states(engine, job.id) == [row.state]
         if isinstance(answer, BaseException):
             assert isinstance(answer, Conflict)
             assert row.state is State.SUCCEEDED
@@ -326,13 +328,13 @@ async def test_k42_a_job_with_one_attempt_runs_once(
 
     job = await engine.reads.get(lease.id)
     assert (job.state, job.attempt, job.epoch) == (State.DEAD, 1, 1)
-    assert await ends(engine, lease.id) == ["dead"]
+    assert await final_states(engine, lease.id) == ["dead"]
 
 
-# -- idempotency ------------------------------------------------------------------------------------------------
+# -- idempotency ------------------------------------------------------------------------------------------------------
 
 
-async def test_k39_two_hundred_equal_first_requests_at_once_make_one_job(
+async def test_k39_two_hundred_concurrent_equal_requests_make_one_job(
     engine: Engine, store_url: str, clock: MovableClock
 ) -> None:
     """K39 (thesongzhu/Friday#403, idempot-js#186), R001-33, R001-44, R001-59, R001-83: two servers, one job."""
@@ -354,15 +356,15 @@ async def test_k39_two_hundred_equal_first_requests_at_once_make_one_job(
     assert counted["jobs"] == 2
 
 
-# -- crash points -----------------------------------------------------------------------------------------------
+# -- crash points -----------------------------------------------------------------------------------------------------
 
 
 class Crash(Exception):
     """The process died here."""
 
 
-class Brittle:
-    """A store that dies before its n-th statement, whatever work it is doing."""
+class CrashingStore:
+    """A store that crashes before its n-th statement."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -373,7 +375,7 @@ class Brittle:
 
     async def write(self, work: Work[Any], *, alone: bool = False, **_: bool) -> Any:
         self.alone = alone
-        return await self._store.write(lambda tx: work(BrittleTx(tx, self)), alone=alone)
+        return await self._store.write(lambda tx: work(CrashingTx(tx, self)), alone=alone)
 
     async def read(self, work: Work[Any]) -> Any:
         return await self._store.read(work)
@@ -384,12 +386,12 @@ class Brittle:
         self.left -= 1
 
 
-class BrittleTx:
-    def __init__(self, tx: Tx, store: Brittle) -> None:
+class CrashingTx:
+    def __init__(self, tx: Tx, store: CrashingStore) -> None:
         self._tx = tx
         self._store = store
         self.after_commit = tx.after_commit
-        self.alone = False  # a process that died says nothing, whatever it had committed
+        self.alone = False  # a crashed process sends no answer, whatever it had committed
         self.lock_seconds = tx.lock_seconds
         self.lock_errors, self.wait_for_locks = tx.lock_errors, tx.wait_for_locks
         self.run, self.flush, self.savepoint, self.call = tx.run, tx.flush, tx.savepoint, tx.call
@@ -405,8 +407,8 @@ class BrittleTx:
         return rows[0] if rows else None
 
 
-class BrittleConnection(SqliteConnection):
-    """The same, one layer deeper: before each statement of the writer, history, savepoints and commits included."""
+class CrashingConnection(SqliteConnection):
+    """The same one layer deeper: before each statement of the writer, including history, savepoints and commits."""
 
     left = -1
 
@@ -437,7 +439,7 @@ async def everything(engine: Engine) -> list[tuple[Any, ...]]:
     ]
 
 
-async def assert_whole(engine: Engine) -> None:
+async def assert_consistent(engine: Engine) -> None:
     """S7, S12: each row agrees with its own history, and each execution that ended has one record."""
     for job in (await engine.reads.page(limit=500)).jobs:
         history = await engine.reads.history(job.id)
@@ -446,8 +448,8 @@ async def assert_whole(engine: Engine) -> None:
         assert len(await engine.reads.attempts(job.id)) == job.epoch - (job.state is State.RUNNING)
 
 
-class Scene:
-    """Jobs of every kind, held by one worker, and a verb to do to many of them at once."""
+class VerbScenario:
+    """Each method prepares jobs and returns a verb to call on them."""
 
     def __init__(self, engine: Engine, worker: str, clock: MovableClock) -> None:
         self.engine, self.worker, self.clock = engine, worker, clock
@@ -499,7 +501,7 @@ class Scene:
 
     async def complete(self) -> Callable[[], Awaitable[Any]]:
         leases = await self.hold("default", "crawl")
-        stale = Complete(leases[0].id, NOBODYS)
+        stale = Complete(leases[0].id, UNKNOWN_ID)
         done = [stale, *(Complete(lease.id, lease.token, {"n": 1}) for lease in leases)]
         return lambda: self.engine.complete_many(self.worker, done)
 
@@ -551,8 +553,8 @@ class Scene:
     async def reap(self) -> Callable[[], Awaitable[Any]]:
         for lifecycle in ("default", "orchestration"):
             await run(self.engine, self.worker, instance="here", max_attempts=1, lifecycle=lifecycle)
-        wished, _ = await self.hold("default", "crawl")
-        await self.engine.cancel(wished.id)
+        to_cancel, _ = await self.hold("default", "crawl")
+        await self.engine.cancel(to_cancel.id)
         return lambda: self.engine.maintenance.reap(gone=["here"])
 
     async def redrive(self) -> Callable[[], Awaitable[Any]]:
@@ -566,21 +568,21 @@ class Scene:
         return lambda: self.engine.maintenance.prune(Retention())
 
 
-SCENES = [name for name in vars(Scene) if not name.startswith("_") and name != "hold"]
-SEVERAL = ("claim_what_is_overdue",)  # requeue, reap and claim: three transactions, each whole by itself
+VERB_SCENARIOS = [name for name in vars(VerbScenario) if not name.startswith("_") and name != "hold"]
+SEVERAL_TRANSACTIONS = ("claim_what_is_overdue",)  # requeue, reap and claim: three transactions, each whole by itself
 
 
-@pytest.mark.parametrize("scene", SCENES)
-async def test_k7_a_crash_between_any_two_statements_leaves_nothing_half_done(
-    engine: Engine, worker: str, clock: MovableClock, scene: str
+@pytest.mark.parametrize("scenario", VERB_SCENARIOS)
+async def test_k7_a_crash_between_any_two_statements_leaves_no_partial_write(
+    engine: Engine, worker: str, clock: MovableClock, scenario: str
 ) -> None:
     """K7 (dbos-inc/dbos-transact-py#232, -ts#779): dying between two writes left a status wrong for ever.
 
     Each verb dies before and after each of its statements in turn. Inside a transaction nothing remains; where a
     statement stands alone it is whole by itself. Then the verb is called again and does its work.
     """
-    verb = await getattr(Scene(engine, worker, clock), scene)()
-    store = Brittle(engine.store)
+    verb = await getattr(VerbScenario(engine, worker, clock), scenario)()
+    store = CrashingStore(engine.store)
     for part in (engine, engine.maintenance):
         part.store = store  # type: ignore[assignment]
     deaths, before = 0, await everything(engine)
@@ -592,49 +594,51 @@ async def test_k7_a_crash_between_any_two_statements_leaves_nothing_half_done(
         except Crash:
             store.left = -1
             deaths += 1
-        if scene not in SEVERAL and (store.dialect == "sqlite" or not store.alone):
+        if scenario not in SEVERAL_TRANSACTIONS and (store.dialect == "sqlite" or not store.alone):
             assert await everything(engine) == before
-        await assert_whole(engine)
+        await assert_consistent(engine)
         before = await everything(engine)
     store.left = -1
     assert deaths >= 2, "a verb has at least one statement to die before and after"
     assert deaths < 500
-    await assert_whole(engine)
+    await assert_consistent(engine)
 
 
 @pytest.fixture
-async def brittle(fresh_sqlite_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    monkeypatch.setattr("holdfast.store.sqlite.SqliteConnection", BrittleConnection)
+async def crashing_engine(
+    fresh_sqlite_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Engine]:
+    monkeypatch.setattr("holdfast.store.sqlite.SqliteConnection", CrashingConnection)
     ids = SeededIds(4)
     engine = Engine(await open_store(fresh_sqlite_url, clock, ids), clock=clock, ids=ids)
     yield engine
-    BrittleConnection.left = -1
+    CrashingConnection.left = -1
     await engine.close()
 
 
-@pytest.mark.parametrize("scene", SCENES)
-async def test_k7_a_crash_inside_sqlite_leaves_nothing_half_done(
-    brittle: Engine, clock: MovableClock, scene: str
+@pytest.mark.parametrize("scenario", VERB_SCENARIOS)
+async def test_k7_a_crash_inside_an_sqlite_transaction_leaves_no_partial_write(
+    crashing_engine: Engine, clock: MovableClock, scenario: str
 ) -> None:
     """K7: between a move and its history, before a savepoint is released, before the commit itself."""
-    worker = (await brittle.workers.register()).id
-    verb = await getattr(Scene(brittle, worker, clock), scene)()
-    before = await everything(brittle)
+    worker = (await crashing_engine.workers.register()).id
+    verb = await getattr(VerbScenario(crashing_engine, worker, clock), scenario)()
+    before = await everything(crashing_engine)
     for deaths in range(500):
-        BrittleConnection.left = deaths
+        CrashingConnection.left = deaths
         with suppress(HoldfastError):
             await verb()
-        if BrittleConnection.left >= 0:
+        if CrashingConnection.left >= 0:
             break
-        if scene not in SEVERAL:
-            assert await everything(brittle) == before
-        await assert_whole(brittle)
-    BrittleConnection.left = -1
+        if scenario not in SEVERAL_TRANSACTIONS:
+            assert await everything(crashing_engine) == before
+        await assert_consistent(crashing_engine)
+    CrashingConnection.left = -1
     assert 3 < deaths < 499
-    await assert_whole(brittle)
+    await assert_consistent(crashing_engine)
 
 
-# -- deadlocks --------------------------------------------------------------------------------------------------
+# -- deadlocks --------------------------------------------------------------------------------------------------------
 
 
 async def test_k36_batches_in_every_order_never_surface_a_deadlock(
@@ -676,7 +680,7 @@ async def test_k36_batches_in_every_order_never_surface_a_deadlock(
                     await engine.release_many(worker, [Release(lease.id, lease.token) for lease in batch[:5]])
 
     await asyncio.gather(*(storm(seed) for seed in range(16)))
-    await assert_whole(first)
+    await assert_consistent(first)
     for engine in engines:
         await engine.close()
     connection = await asyncpg.connect(fresh_postgres_url)

@@ -1,4 +1,4 @@
-"""heartbeat, and the promises of a lease: time decides when work moves, the token decides who may write."""
+"""heartbeat and leases: time decides when a job may be reaped, the token decides which worker may write."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from holdfast.engine import Engine, HeldLease, Progress
 from holdfast.errors import Invalid, LeaseLost, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob
-from tests.engine.steps import NOBODYS, held, run, stored, sweep
+from tests.engine.steps import UNKNOWN_ID, held, run, stored, sweep
 
 
 async def test_a_reaped_job_cannot_be_completed_by_its_old_holder(
@@ -26,7 +26,7 @@ async def test_a_reaped_job_cannot_be_completed_by_its_old_holder(
     assert (await engine.reads.get(job.id)).state is State.RETRYING
 
 
-async def test_one_beat_renews_every_lease_of_a_worker(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_one_heartbeat_renews_every_lease_of_a_worker(engine: Engine, worker: str, clock: MovableClock) -> None:
     """C-38, R002-12, R004-14: each by the lease time of its own job; no event is written."""
     short = await run(engine, worker)
     long = await run(engine, worker, lifecycle="images")
@@ -45,8 +45,8 @@ async def test_one_beat_renews_every_lease_of_a_worker(engine: Engine, worker: s
     assert [await engine.reads.history(lease.id) for lease in (short, long)] == events
 
 
-async def test_a_beat_names_what_is_lost_and_renews_the_rest(engine: Engine, worker: str) -> None:
-    """L4: ended, unknown, somebody else's, never issued: all lost, none an error."""
+async def test_a_heartbeat_lists_lost_leases_and_renews_the_rest(engine: Engine, worker: str) -> None:
+    """L4: ended, unknown, of another worker, never issued: all are lost, none is an error."""
     kept, done = [await run(engine, worker) for _ in range(2)]
     await engine.complete(worker, done.id, done.token)
     other = (await engine.workers.register()).id
@@ -55,8 +55,8 @@ async def test_a_beat_names_what_is_lost_and_renews_the_rest(engine: Engine, wor
     gone = [
         held(done),
         held(theirs),
-        HeldLease(kept.id, NOBODYS),
-        HeldLease(NOBODYS, NOBODYS),
+        HeldLease(kept.id, UNKNOWN_ID),
+        HeldLease(UNKNOWN_ID, UNKNOWN_ID),
         HeldLease("no id", "no token"),
     ]
     beat = await engine.heartbeat(worker, [held(kept), *gone])
@@ -65,7 +65,7 @@ async def test_a_beat_names_what_is_lost_and_renews_the_rest(engine: Engine, wor
     assert list(beat.expires_at) == [kept.id]
 
 
-async def test_an_expired_lease_that_nobody_reaped_is_still_its_holders(
+async def test_an_expired_lease_that_was_not_reaped_still_belongs_to_its_worker(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-29: a beat renews it, and complete and fail are accepted."""
@@ -81,7 +81,7 @@ async def test_an_expired_lease_that_nobody_reaped_is_still_its_holders(
     assert await engine.maintenance.reap() == []
 
 
-async def test_transcode_refuses_late_writes_but_renews_a_late_beat(
+async def test_transcode_refuses_late_writes_but_accepts_a_late_heartbeat(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-29, R003-53, R003-59, R003-109, R003-153: progress, complete and fail need a lease that has not run out."""
@@ -104,14 +104,16 @@ async def test_transcode_refuses_late_writes_but_renews_a_late_beat(
     assert (await engine.reads.get(lease.id)).state is State.SUCCEEDED
 
 
-async def test_a_microsecond_before_the_end_is_not_late(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_write_one_microsecond_before_the_expiry_is_accepted(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     lease = await run(engine, worker, lifecycle="transcode")
     clock.advance(1799.999999)
     await engine.complete(worker, lease.id, lease.token)
     assert (await engine.reads.get(lease.id)).state is State.SUCCEEDED
 
 
-async def test_a_refused_write_says_whether_somebody_else_has_the_job(
+async def test_lease_lost_reports_whether_the_job_was_reassigned(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """R003-109, R003-154: so that a worker abandons what is with another, and discards its result."""
@@ -128,7 +130,7 @@ async def test_a_refused_write_says_whether_somebody_else_has_the_job(
     assert lost.value.fields == {"job_id": lease.id, "reassigned": True}
 
 
-async def test_a_heartbeat_tells_of_a_cancel_until_it_is_obeyed(engine: Engine, worker: str) -> None:
+async def test_heartbeat_and_progress_report_a_cancel_request(engine: Engine, worker: str) -> None:
     """C-7, R002-29: so does progress; asking twice is harmless."""
     lease, other = [await run(engine, worker) for _ in range(2)]
     asked = await engine.cancel(lease.id)
@@ -142,18 +144,18 @@ async def test_a_heartbeat_tells_of_a_cancel_until_it_is_obeyed(engine: Engine, 
     assert not (await engine.progress(worker, Progress(id=other.id, token=other.token))).cancel_requested
 
 
-async def test_a_heartbeat_of_nobody_is_not_found_and_renews_nothing(
+async def test_a_heartbeat_of_an_unknown_worker_is_not_found_and_renews_nothing(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     lease = await run(engine, worker)
     clock.advance(5)
     before = await stored(engine, lease.id)
     with pytest.raises(NotFound):
-        await engine.heartbeat(NOBODYS, [held(lease)])
+        await engine.heartbeat(UNKNOWN_ID, [held(lease)])
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_worker_id_that_is_none_is_refused_alike_by_every_verb(engine: Engine, worker: str) -> None:
+async def test_a_malformed_worker_id_is_rejected_by_every_verb(engine: Engine, worker: str) -> None:
     """Bad input: the same typed error on both stores, and nothing written."""
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
@@ -171,7 +173,7 @@ async def test_a_worker_id_that_is_none_is_refused_alike_by_every_verb(engine: E
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_beat_says_how_the_worker_is(engine: Engine, worker: str) -> None:
+async def test_a_heartbeat_sets_the_liveness_of_the_worker(engine: Engine, worker: str) -> None:
     """R003-25, R003-29: busy with leases, idle without, or what it says itself."""
 
     async def liveness() -> Liveness:

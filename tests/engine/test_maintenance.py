@@ -23,8 +23,8 @@ BATCH = 5
 PATIENCE_SECONDS = 60.0
 
 
-class Steps(MovableClock):
-    """Sleeping moves time, and nothing else does."""
+class SleepMovesClock(MovableClock):
+    """A clock that only sleeping moves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ class Steps(MovableClock):
 
 
 @pytest.fixture
-def clock() -> Steps:
-    return Steps()
+def clock() -> SleepMovesClock:
+    return SleepMovesClock()
 
 
 @pytest.fixture
-async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
-    """One that does little at a time."""
+async def engine(store_url: str, clock: SleepMovesClock) -> AsyncIterator[Engine]:
+    """An engine with small batches."""
     ids = SeededIds(7)
     engine = Engine(
         await open_store(store_url, clock, ids), clock=clock, ids=ids, limits=EngineLimits(sweep_batch=BATCH)
@@ -54,12 +54,12 @@ async def engine(store_url: str, clock: Steps) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def rotation(clock: Steps) -> Rotation:
+def rotation(clock: SleepMovesClock) -> Rotation:
     return Rotation(clock, SeededIds(7))
 
 
 @pytest.fixture
-def maintenance(engine: Engine, clock: Steps, rotation: Rotation) -> Maintainer:
+def maintenance(engine: Engine, clock: SleepMovesClock, rotation: Rotation) -> Maintainer:
     return Maintainer(engine, clock, SeededIds(7), every=10, retention=Retention(succeeded=60), rotation=rotation)
 
 
@@ -94,10 +94,10 @@ def is_in(engine: Engine, job_id: str, state: State) -> Callable[[], Awaitable[b
     return holds
 
 
-# -- what is done -----------------------------------------------------------------------------------------------------
+# -- steps ------------------------------------------------------------------------------------------------------------
 
 
-async def test_everything_that_waits_for_time_to_pass_happens_by_itself(
+async def test_maintenance_reaps_accepts_orphans_requeues_and_marks_workers_offline(
     engine: Engine, worker: str, maintaining: asyncio.Task[None]
 ) -> None:
     """K22: also what got stuck long after the start."""
@@ -118,7 +118,7 @@ async def test_everything_that_waits_for_time_to_pass_happens_by_itself(
     assert not maintaining.done()
 
 
-async def test_what_is_finished_is_pruned_when_its_time_is_over(
+async def test_maintenance_prunes_finished_jobs_after_their_retention(
     engine: Engine, finished: str, maintaining: asyncio.Task[None]
 ) -> None:
     async def pruned() -> bool:
@@ -127,8 +127,8 @@ async def test_what_is_finished_is_pruned_when_its_time_is_over(
     await until(pruned)
 
 
-async def test_it_goes_on_at_once_while_there_is_more(
-    engine: Engine, worker: str, clock: Steps, maintenance: Maintainer
+async def test_maintenance_repeats_immediately_while_a_batch_was_full(
+    engine: Engine, worker: str, clock: SleepMovesClock, maintenance: Maintainer
 ) -> None:
     for _ in range(2 * BATCH + 1):
         await engine.create(NewJob(type="later", delay_seconds=5))
@@ -138,7 +138,9 @@ async def test_it_goes_on_at_once_while_there_is_more(
     assert len(await engine.claim(worker, limit=100)) == 2 * BATCH + 1
 
 
-async def test_it_waits_about_as_long_as_it_was_told(clock: Steps, maintaining: asyncio.Task[None]) -> None:
+async def test_maintenance_waits_its_interval_with_jitter(
+    clock: SleepMovesClock, maintaining: asyncio.Task[None]
+) -> None:
     """With jitter: a hundred processes do not sweep in step."""
 
     async def twenty() -> bool:
@@ -149,10 +151,10 @@ async def test_it_waits_about_as_long_as_it_was_told(clock: Steps, maintaining: 
     assert len(set(clock.slept)) > 10
 
 
-async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_it_was_asked(
-    engine: Engine, worker: str, clock: Steps
+async def test_an_idle_round_of_maintenance_is_one_query_and_one_mark(
+    engine: Engine, worker: str, clock: SleepMovesClock
 ) -> None:
-    """Nothing is deleted unless somebody asked for it, so that is not even looked for."""
+    """Without a retention nothing is pruned, so no query looks for prunable jobs."""
     forever = Retention(succeeded=None, dead=None, canceled=None, rejected=None)
     maintenance = Maintainer(engine, clock, SeededIds(7), every=10, retention=forever)
     await maintenance.sweep()
@@ -163,10 +165,10 @@ async def test_where_nothing_happens_a_round_is_one_question_and_the_mark_that_i
     assert asked == ["due_work", "mark_sweep"]
 
 
-async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
-    engine: Engine, worker: str, clock: Steps, rotation: Rotation, maintaining: asyncio.Task[None]
+async def test_a_fleet_of_fifty_takes_turns_and_a_survivor_sweeps_at_full_pace(
+    engine: Engine, worker: str, clock: SleepMovesClock, rotation: Rotation, maintaining: asyncio.Task[None]
 ) -> None:
-    """K10, K22: with fifty, each has its turn in about four minutes; a survivor does not wait for the others'."""
+    """K10, K22: each of fifty has its turn in about four minutes; a survivor does not wait for the others."""
     began, sweeps = clock.now(), []
     look = engine.polls.due_work
 
@@ -196,10 +198,10 @@ async def test_many_take_turns_and_whoever_is_left_goes_on_alone(
     assert sweeps[before + 2] - sweeps[before] <= 25
 
 
-async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
-    engine: Engine, worker: str, clock: Steps, rotation: Rotation, maintenance: Maintainer
+async def test_the_last_process_of_a_fleet_sweeps_at_full_pace_within_two_minutes(
+    engine: Engine, worker: str, clock: SleepMovesClock, rotation: Rotation, maintenance: Maintainer
 ) -> None:
-    """K10, K22: nobody tells it but its own beats, one in half a minute; all bounds together are under 105 s."""
+    """K10, K22: it learns of the others only by its own heartbeats, every 30 s; all bounds together are under 105 s."""
     for _ in range(49):
         await engine.workers.register()
     died, beaten = clock.now(), clock.now() - timedelta(seconds=30)
@@ -223,11 +225,11 @@ async def test_the_last_survivor_of_a_fleet_sweeps_at_full_pace_soon(
     assert later[0] <= 120
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
-    engine: Engine, worker: str, clock: Steps, maintenance: Maintainer, monkeypatch: pytest.MonkeyPatch
+async def test_a_failing_maintenance_step_does_not_stop_the_others(
+    engine: Engine, worker: str, clock: SleepMovesClock, maintenance: Maintainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K10."""
 
@@ -245,8 +247,8 @@ async def test_a_step_that_fails_keeps_none_of_the_others_from_their_work(
     assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
-async def test_a_look_that_fails_keeps_no_step_from_its_work(
-    engine: Engine, worker: str, clock: Steps, maintenance: Maintainer, monkeypatch: pytest.MonkeyPatch
+async def test_a_failing_due_work_query_does_not_stop_the_steps(
+    engine: Engine, worker: str, clock: SleepMovesClock, maintenance: Maintainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K10."""
 
@@ -261,10 +263,10 @@ async def test_a_look_that_fails_keeps_no_step_from_its_work(
     assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
-async def test_errors_are_told_once_and_it_comes_back_sooner(
+async def test_a_maintenance_error_is_logged_once_and_retried_sooner(
     engine: Engine,
     worker: str,
-    clock: Steps,
+    clock: SleepMovesClock,
     maintaining: asyncio.Task[None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -13,7 +13,7 @@ import pytest
 from holdfast.engine import Engine, HeldLease, Progress, Rejection
 from holdfast.errors import Conflict, IllegalMove, LeaseLost
 from holdfast.lifecycle import BUILT_IN, FINAL, Actor, Machine, Policy, State
-from tests.engine.steps import NOBODYS, Standing, ask, bring, stored
+from tests.engine.steps import UNKNOWN_ID, Standing, ask, bring, stored
 
 # Narrower than any built-in one: actors left out, a failure dies through retrying where a loss dies at once.
 PRINTING = Machine(
@@ -48,10 +48,10 @@ Call = Callable[[Engine, str, Standing], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Try:
-    """One way to call a verb: the states it speaks to, where it would lead, and who says so. Its answer is what moved.
+class VerbCall:
+    """One way to call a verb: its source states, its target and its actor. Its answer is what moved.
 
-    `wished`: somebody has asked for a cancel before, which turns a release or a loss into the end of the job.
+    `cancel_requested`: with an earlier cancel request, which turns a release or a loss into the end of the job.
     """
 
     verb: str
@@ -60,7 +60,7 @@ class Try:
     actor: Actor
     call: Call
     job: dict[str, Any] = field(default_factory=dict)
-    wished: bool = False
+    cancel_requested: bool = False
 
     def path(self, machine: Machine, source: State) -> list[tuple[str, State, State]]:
         """The moves the table allows for it: one, or two where dead is reached only through retrying. None: refused."""
@@ -77,11 +77,11 @@ def as_actor(verb: Callable[..., Awaitable[Any]], actor: Actor) -> Call:
     return lambda engine, _worker, job: verb(engine, job.id, actor=actor)
 
 
-def tries() -> Iterator[Try]:
+def verb_calls() -> Iterator[VerbCall]:
     running, waiting = (State.RUNNING,), (State.CREATED, State.QUEUED, State.RETRYING)
 
-    def by_worker(verb: str, sources: tuple[State, ...], target: State, call: Call, **more: Any) -> Try:
-        return Try(verb, sources, target, Actor.WORKER, call, **more)
+    def by_worker(verb: str, sources: tuple[State, ...], target: State, call: Call, **more: Any) -> VerbCall:
+        return VerbCall(verb, sources, target, Actor.WORKER, call, **more)
 
     yield by_worker("claim", (State.QUEUED, State.RETRYING), State.RUNNING, lambda e, w, j: e.claim(w, types=[j.type]))
     yield by_worker("complete", running, State.SUCCEEDED, lambda e, w, j: e.complete(w, j.id, j.token, {"n": 1}))
@@ -89,23 +89,23 @@ def tries() -> Iterator[Try]:
     yield by_worker("fail", running, State.DEAD, lambda e, w, j: e.fail(w, j.id, j.token, "E_TRY", permanent=True))
     release = lambda e, w, j: e.release(w, j.id, j.token)  # noqa: E731
     yield by_worker("release", running, State.QUEUED, release)
-    yield by_worker("cancel", running, State.CANCELED, release, wished=True)
+    yield by_worker("cancel", running, State.CANCELED, release, cancel_requested=True)
     yield by_worker("reject", running, State.REJECTED, lambda e, w, j: e.reject(w, j.id, j.token, "E_TRY"))
     for actor in Actor:
-        yield Try("accept", (State.CREATED,), State.QUEUED, actor, as_actor(Engine.accept, actor))
-        yield Try("cancel", waiting, State.CANCELED, actor, as_actor(Engine.cancel, actor))
-        yield Try("requeue", (State.RETRYING,), State.QUEUED, actor, as_actor(Engine.requeue, actor))
-        yield Try("fail", (State.RETRYING,), State.DEAD, actor, as_actor(Engine.discard, actor))
+        yield VerbCall("accept", (State.CREATED,), State.QUEUED, actor, as_actor(Engine.accept, actor))
+        yield VerbCall("cancel", waiting, State.CANCELED, actor, as_actor(Engine.cancel, actor))
+        yield VerbCall("requeue", (State.RETRYING,), State.QUEUED, actor, as_actor(Engine.requeue, actor))
+        yield VerbCall("fail", (State.RETRYING,), State.DEAD, actor, as_actor(Engine.discard, actor))
 
-    def by_system(verb: str, sources: tuple[State, ...], target: State, call: Call, **more: Any) -> Try:
-        return Try(verb, sources, target, Actor.SYSTEM, call, **more)
+    def by_system(verb: str, sources: tuple[State, ...], target: State, call: Call, **more: Any) -> VerbCall:
+        return VerbCall(verb, sources, target, Actor.SYSTEM, call, **more)
 
     verdict = lambda e, w, j: e.reject_queued(Rejection(id=j.id, token="", code="E_TRY"))  # noqa: E731
     died = lambda e, w, j: e.maintenance.reap(gone=[j.instance])  # noqa: E731
     yield by_system("reject", (State.QUEUED,), State.REJECTED, verdict)
     yield by_system("reap", running, State.RETRYING, died)
     yield by_system("reap", running, State.DEAD, died, job={"max_attempts": 1})
-    yield by_system("reap", running, State.CANCELED, died, wished=True)
+    yield by_system("reap", running, State.CANCELED, died, cancel_requested=True)
 
 
 @pytest.mark.sampled(3)
@@ -118,12 +118,12 @@ async def test_every_verb_in_every_state_does_what_the_lifecycle_says(
         engine.ctx.lifecycles.declare(machine)
     for state in machine.words:
         bystander = await bring(engine, worker, machine, state)
-        for attempt in tries():
+        for attempt in verb_calls():
             if path := attempt.path(machine, state):
                 job = await bring(engine, worker, machine, state, **attempt.job)
-                await _takes(engine, worker, machine, job, attempt, path)
-            elif not attempt.wished and not _asks_politely(machine, state, attempt):
-                await _refuses(engine, worker, bystander, state, attempt)
+                await _check_accepted(engine, worker, machine, job, attempt, path)
+            elif not attempt.cancel_requested and not _requests_cancel_of_running(machine, state, attempt):
+                await _check_refused(engine, worker, bystander, state, attempt)
         await _only_the_holder_may_write(engine, worker, bystander, state)
         await _only_final_jobs_are_redriven(engine, bystander, state)
 
@@ -135,15 +135,20 @@ async def test_every_verb_in_every_state_does_what_the_lifecycle_says(
     assert taken == {move[:3] for move in machine.moves}, "each move at least once, and no other"
 
 
-def _asks_politely(machine: Machine, state: State, attempt: Try) -> bool:
-    """Where a running job can be canceled, anybody may ask its worker to: a wish, not a move."""
+def _requests_cancel_of_running(machine: Machine, state: State, attempt: VerbCall) -> bool:
+    """Where a running job can be canceled, every actor may request it: a request, not a move."""
     return attempt.verb == "cancel" and state is State.RUNNING and machine.has(state, State.CANCELED)
 
 
-async def _takes(
-    engine: Engine, worker: str, machine: Machine, job: Standing, attempt: Try, path: list[tuple[str, State, State]]
+async def _check_accepted(
+    engine: Engine,
+    worker: str,
+    machine: Machine,
+    job: Standing,
+    attempt: VerbCall,
+    path: list[tuple[str, State, State]],
 ) -> None:
-    if attempt.wished:
+    if attempt.cancel_requested:
         await engine.cancel(job.id)
     before = (await engine.reads.get(job.id)).version
     assert await attempt.call(engine, worker, job), f"{attempt} moved nothing"
@@ -157,7 +162,7 @@ async def _takes(
     assert [event.seq for event in history] == list(range(1, after.version + 1))
 
 
-async def _refuses(engine: Engine, worker: str, job: Standing, state: State, attempt: Try) -> None:
+async def _check_refused(engine: Engine, worker: str, job: Standing, state: State, attempt: VerbCall) -> None:
     before = await stored(engine, job.id)
     try:
         answer = await attempt.call(engine, worker, job)
@@ -172,7 +177,7 @@ async def _only_the_holder_may_write(engine: Engine, worker: str, job: Standing,
     """S4: the token and the worker decide, in every state (R003-52, R003-59, R003-72)."""
     other = (await engine.workers.register(name="other")).id
     before = await stored(engine, job.id)
-    writers = [(worker, NOBODYS), (worker, "not a token"), (other, job.token)]
+    writers = [(worker, UNKNOWN_ID), (worker, "not a token"), (other, job.token)]
     if state is not State.RUNNING:
         writers.append((worker, job.token))
     for writer, token in writers:

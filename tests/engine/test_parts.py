@@ -1,4 +1,4 @@
-"""Parts of a job: told in the log, reopened when asked for, and reset between attempts as the policy says."""
+"""Parts of a job: recorded as events, reopened on request, and reset between attempts as the policy says."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ async def statuses(engine: Engine, lease: Lease) -> dict[str, tuple[str, Any]]:
     return {part.name: (str(part.status), part.data) for part in await engine.reads.parts(lease.id)}
 
 
-async def test_the_log_and_the_client_hear_of_parts_but_not_of_their_data(engine: Engine, worker: str) -> None:
+async def test_events_and_client_views_contain_parts_without_their_data(engine: Engine, worker: str) -> None:
     """R003-31..33."""
     neighbour, lease = await running(engine, worker), await running(engine, worker)
     await report(engine, worker, lease, EACH[2], EACH[1])
@@ -53,8 +53,8 @@ async def test_the_log_and_the_client_hear_of_parts_but_not_of_their_data(engine
         ("begun", "in_progress", 40.0, 10, 4),
         ("above", "skipped", None, None, None),
     ]
-    [outline] = await engine.reads.summaries([(lease.id, "default")])
-    assert job_view(outline).parts == told  # type: ignore[arg-type]
+    [summary] = await engine.reads.summaries([(lease.id, "default")])
+    assert job_view(summary).parts == told  # type: ignore[arg-type]
     job = await engine.reads.get(lease.id)
     assert (job.version, (await engine.reads.history(lease.id))[-1].seq) == (event.seq, event.seq)
 
@@ -62,11 +62,11 @@ async def test_the_log_and_the_client_hear_of_parts_but_not_of_their_data(engine
 async def test_a_job_without_parts_has_none(engine: Engine, worker: str) -> None:
     other, lease = await running(engine, worker), await running(engine, worker)
     await report(engine, worker, other, EACH[0])
-    [outline] = await engine.reads.summaries([(lease.id, "default")])
-    assert job_view(outline).parts is None  # type: ignore[arg-type]
+    [summary] = await engine.reads.summaries([(lease.id, "default")])
+    assert job_view(summary).parts is None  # type: ignore[arg-type]
 
 
-async def test_only_what_is_reopened_is_done_again(engine: Engine, worker: str) -> None:
+async def test_only_a_reopened_part_loses_its_completed_status(engine: Engine, worker: str) -> None:
     """R003-81."""
     lease, other = await running(engine, worker), await running(engine, worker)
     for each in (lease, other):
@@ -81,7 +81,7 @@ async def test_only_what_is_reopened_is_done_again(engine: Engine, worker: str) 
 
 @pytest.mark.parametrize("how", ["fail", "reap"])
 @pytest.mark.parametrize(("keep", "discard"), [(True, False), (True, True), (False, False), (False, True)])
-async def test_what_a_retry_finds(
+async def test_a_retry_resets_parts_as_the_policy_says(
     engine: Engine, worker: str, clock: MovableClock, how: str, keep: bool, discard: bool
 ) -> None:
     """R003-81, R003-112, R003-141, R003-142."""
@@ -108,7 +108,7 @@ async def test_what_a_retry_finds(
         assert (begun.percent, begun.done, begun.total, begun.error) == (None, None, 10, None)
 
 
-async def test_a_job_that_is_put_off_keeps_its_parts_and_one_that_dies_too(engine: Engine, worker: str) -> None:
+async def test_a_released_or_dead_job_keeps_its_parts(engine: Engine, worker: str) -> None:
     lease = await running(engine, worker, keep_completed_parts=False, discard_partial_parts=True, max_attempts=1)
     await report(engine, worker, lease, *EACH)
     before = await statuses(engine, lease)
@@ -119,7 +119,7 @@ async def test_a_job_that_is_put_off_keeps_its_parts_and_one_that_dies_too(engin
     assert await statuses(engine, lease) == before
 
 
-async def test_transcode_discards_what_a_failed_attempt_had_begun(engine: Engine, worker: str) -> None:
+async def test_transcode_resets_unfinished_parts_of_a_failed_attempt(engine: Engine, worker: str) -> None:
     """R003-142."""
     await engine.create(NewJob(type="film", lifecycle="transcode"))
     [lease] = await engine.claim(worker)

@@ -1,4 +1,4 @@
-"""progress: kept, told, merged; it extends the lease, and what a handler saved survives the attempt."""
+"""progress: stored, merged, recorded as an event; it extends the lease, and a checkpoint survives the attempt."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,10 +10,12 @@ from holdfast.engine import Engine, Progress
 from holdfast.errors import Invalid, LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import Lease, Part, PartStatus
-from tests.engine.steps import NOBODYS, run, stored, sweep
+from tests.engine.steps import UNKNOWN_ID, run, stored, sweep
 
 
-async def test_progress_is_kept_told_and_extends_the_lease(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_progress_is_stored_recorded_as_an_event_and_extends_the_lease(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """R002-13, R003-12, R003-13, R003-15, R003-54, C-38."""
     lease = await run(engine, worker)
     clock.advance(20)
@@ -33,7 +35,7 @@ async def test_progress_is_kept_told_and_extends_the_lease(engine: Engine, worke
     assert (event.from_state, event.to_state, event.worker_id) == (None, None, worker)
 
 
-async def test_what_a_report_leaves_out_stays_and_counters_are_merged(engine: Engine, worker: str) -> None:
+async def test_progress_keeps_omitted_fields_and_merges_counters(engine: Engine, worker: str) -> None:
     """R002-32..38: counters are merged by name."""
     lease = await run(engine, worker)
     for report in (
@@ -148,7 +150,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-async def test_a_report_that_makes_no_sense_is_refused(engine: Engine, worker: str) -> None:
+async def test_an_invalid_progress_report_is_rejected(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
     for wrong in WRONG:
@@ -157,7 +159,7 @@ async def test_a_report_that_makes_no_sense_is_refused(engine: Engine, worker: s
     assert await stored(engine, lease.id) == before
 
 
-async def test_the_error_of_a_part_is_made_to_fit(engine: Engine, worker: str) -> None:
+async def test_the_error_of_a_part_is_cleaned_and_truncated(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     part = Part(name="a", status=PartStatus.FAILED, error="\x00\ud800" + "x" * 5000)
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, parts=[part]))
@@ -167,13 +169,13 @@ async def test_the_error_of_a_part_is_made_to_fit(engine: Engine, worker: str) -
     assert (kept.error[:3], kept.error[-1], len(kept.error)) == ("\ufffd?x", "…", 4000)
 
 
-async def test_progress_without_a_plausible_token_is_lost(engine: Engine, worker: str) -> None:
-    for job_id, token in ((NOBODYS, NOBODYS), ("no id", "no token")):
+async def test_progress_with_an_unknown_token_raises_lease_lost(engine: Engine, worker: str) -> None:
+    for job_id, token in ((UNKNOWN_ID, UNKNOWN_ID), ("no id", "no token")):
         with pytest.raises(LeaseLost):
             await engine.progress(worker, Progress(id=job_id, token=token, percent=1, parts=[Part(name="a")]))
 
 
-async def test_completion_says_a_hundred_percent(engine: Engine, worker: str) -> None:
+async def test_complete_sets_the_percentage_to_100(engine: Engine, worker: str) -> None:
     """R003-60."""
     lease = await run(engine, worker)
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="upload"))
@@ -183,7 +185,7 @@ async def test_completion_says_a_hundred_percent(engine: Engine, worker: str) ->
     assert (job.state, job.percent, job.step) == (State.SUCCEEDED, 100, "upload")
 
 
-async def test_a_transcode_ends_with_its_last_step(engine: Engine, worker: str) -> None:
+async def test_complete_sets_the_step_of_a_transcode_job_to_finalize(engine: Engine, worker: str) -> None:
     """R003-60."""
     lease = await run(engine, worker, lifecycle="transcode")
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=30, step="master_playlist"))
@@ -225,7 +227,7 @@ async def end_by(verb: str, engine: Engine, worker: str, lease: Lease, clock: Mo
         ("reap", "default", None),
     ],
 )
-async def test_a_claim_that_is_gone_is_kept_by_its_attempt_alone(
+async def test_claimed_at_is_cleared_when_an_attempt_ends_and_kept_in_its_record(
     engine: Engine, worker: str, clock: MovableClock, verb: str, lifecycle: str, step: str | None
 ) -> None:
     """R003-5, R003-75, R003-88, C-30: claimed_at is null where no worker has the job; a lost or released one has no

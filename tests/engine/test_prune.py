@@ -16,7 +16,7 @@ async def states(engine: Engine) -> list[str]:
     return [row["state"] for row in await ask(engine, "SELECT state FROM holdfast_jobs ORDER BY state")]
 
 
-async def test_each_final_state_has_a_time_of_its_own(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_each_final_state_has_its_own_retention(engine: Engine, worker: str, clock: MovableClock) -> None:
     """C-23: succeeded 7 days, the rest 30; only final rows ever leave, however old the others are."""
     for state in State:
         await bring(engine, worker, Lifecycles()["default"], state)
@@ -36,7 +36,7 @@ async def test_each_final_state_has_a_time_of_its_own(engine: Engine, worker: st
     assert await engine.maintenance.prune(Retention()) == 0
 
 
-async def test_a_job_leaves_with_its_history(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_pruned_job_loses_its_events_and_parts(engine: Engine, worker: str, clock: MovableClock) -> None:
     kept = await run(engine, worker)
     gone = await run(engine, worker)
     for lease in (kept, gone):

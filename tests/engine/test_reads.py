@@ -14,7 +14,7 @@ from holdfast.ids import SeededIds
 from holdfast.lifecycle import State
 from holdfast.model import Event, NewJob
 from holdfast.store import open_store
-from tests.engine.steps import NOBODYS, run, stored
+from tests.engine.steps import UNKNOWN_ID, run, stored
 
 
 async def pages(engine: Engine, wanted: Filter = ALL_JOBS, *, limit: int = 2) -> list[str]:
@@ -45,7 +45,7 @@ async def test_reading_changes_nothing(engine: Engine, worker: str) -> None:
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_read_after_an_answer_sees_what_was_answered(engine: Engine, worker: str) -> None:
+async def test_a_read_after_a_write_sees_the_write(engine: Engine, worker: str) -> None:
     """S15: never behind one's own writes, and versions never go back."""
     seen = 0
     lease = await run(engine, worker)
@@ -83,7 +83,7 @@ async def test_pages_are_newest_first_and_stable_while_jobs_arrive(engine: Engin
     assert (await engine.reads.page(limit=17)).next is None, "exactly full is the last one"
 
 
-async def test_each_filter_finds_what_it_says(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_each_filter_finds_the_matching_jobs(engine: Engine, worker: str, clock: MovableClock) -> None:
     start = clock.now()
     a = await engine.create(NewJob(type="a", queue="x", tags=["red", "big"], tenant="t1"))
     clock.advance(10)
@@ -125,7 +125,7 @@ async def test_jobs_are_found_by_the_beginning_of_their_id(engine: Engine) -> No
         assert await engine.reads.ids_beginning(no_beginning, limit=5) == [], no_beginning
 
 
-async def test_a_page_that_makes_no_sense_is_refused(engine: Engine) -> None:
+async def test_a_page_with_invalid_arguments_is_rejected(engine: Engine) -> None:
     for wrong in ({"limit": 0}, {"limit": 501}, {"limit": True}, {"cursor": "page 2"}, {"cursor": ""}):
         with pytest.raises(Invalid):
             await engine.reads.page(**wrong)
@@ -140,7 +140,7 @@ async def test_a_page_that_makes_no_sense_is_refused(engine: Engine) -> None:
             await engine.reads.feed(nowhere)
     for after in (-1, 2**31):
         with pytest.raises(Invalid):
-            await engine.reads.history(NOBODYS, after=after)
+            await engine.reads.history(UNKNOWN_ID, after=after)
 
 
 async def test_counts_are_by_queue_type_and_state(engine: Engine, worker: str) -> None:
@@ -171,12 +171,12 @@ async def test_a_history_is_gapless_and_can_be_read_in_pieces(engine: Engine, wo
     assert [to for _, to in pairs][:-1] == [source for source, _ in pairs][1:], "each starts where the last one ended"
     assert [event.at for event in history] == sorted(event.at for event in history)
     assert await engine.reads.history(lease.id, after=3, limit=2) == history[3:5]
-    assert await engine.reads.history(NOBODYS) == await engine.reads.history("no id at all") == []
-    assert await engine.reads.attempts(NOBODYS) == await engine.reads.attempts("no id at all") == []
-    assert await engine.reads.parts(NOBODYS) == []
+    assert await engine.reads.history(UNKNOWN_ID) == await engine.reads.history("no id at all") == []
+    assert await engine.reads.attempts(UNKNOWN_ID) == await engine.reads.attempts("no id at all") == []
+    assert await engine.reads.parts(UNKNOWN_ID) == []
 
 
-# -- the feed ---------------------------------------------------------------------------------------------------
+# -- the feed ---------------------------------------------------------------------------------------------------------
 
 
 async def follow(engine: Engine, after: Cursor | None = None, *, limit: int = 3) -> tuple[list[Event], Cursor]:
@@ -239,7 +239,7 @@ async def test_the_feed_can_be_followed_while_it_grows(engine: Engine, worker: s
     assert len(keys) == len(set(keys)) == 30
 
 
-async def test_whoever_begins_at_the_end_of_the_feed_sees_only_what_comes(engine: Engine) -> None:
+async def test_a_reader_that_starts_at_the_feed_end_sees_only_later_events(engine: Engine) -> None:
     assert await engine.reads.feed_end() == Cursor()
     await engine.create(NewJob(type="before"))
     _, cursor = await until(engine, 1)
@@ -262,8 +262,8 @@ async def test_a_transaction_that_commits_late_is_not_skipped(fresh_postgres_url
         [late] = await engine.create_many([NewJob(type="late")], connection=connection)
         early = await engine.create(NewJob(type="early"))
 
-        assert await follow(engine, cursor) == ([], cursor), "what came later waits behind what is still open"
-        assert await engine.reads.feed_end() == cursor, "and is not passed by whoever begins now"
+        assert await follow(engine, cursor) == ([], cursor), "a later event waits behind an open transaction"
+        assert await engine.reads.feed_end() == cursor, "and a reader that starts now does not skip it"
         await slow.commit()
 
         seen, _ = await until(engine, 2, cursor)

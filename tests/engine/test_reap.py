@@ -1,4 +1,4 @@
-"""reap: executions that ended without a word. Bounded, without a leader, and careful about what silence proves."""
+"""reap: attempts that ended without a report. Bounded, without a leader, and with a grace period after an outage."""
 
 import asyncio
 from datetime import timedelta
@@ -14,7 +14,9 @@ from holdfast.store import open_store
 from tests.engine.steps import held, run, stored, sweep
 
 
-async def test_a_lost_lease_is_retried_at_once_the_first_time(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_the_first_lost_lease_is_retried_without_backoff(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-12, C-14, C-28, C-41, R001-23, R001-72, R002-43, R003-104, R003-155: counted, recorded, without backoff."""
     lease = await run(engine, worker, instance="pod-1")
     assert await sweep(engine, clock, 29.999) == []
@@ -38,7 +40,9 @@ async def test_a_lost_lease_is_retried_at_once_the_first_time(engine: Engine, wo
     assert (again.attempt, again.lost) == (2, 1)
 
 
-async def test_the_second_loss_waits_and_the_third_is_poison(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_the_second_loss_backs_off_and_the_third_marks_the_job_as_poison(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-14, H1, K18: a job that kills its workers cannot loop for ever, whatever its attempts."""
     lease = await run(engine, worker, max_attempts=100)
     await sweep(engine, clock, 30)
@@ -70,7 +74,9 @@ async def test_losses_are_counted_across_good_attempts(engine: Engine, worker: s
     assert (row["state"], row["reason"]) == ("dead", "poison")
 
 
-async def test_running_over_time_is_no_loss(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_exceeding_the_maximum_runtime_does_not_count_as_a_loss(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-14, C-34: a slow job is not a deadly one, however often; only lost leases make poison."""
     await engine.create(NewJob(type="slow", max_attempts=10, policy={"max_runtime_seconds": 20, "lease_seconds": 600}))
     for _ in range(4):
@@ -82,7 +88,7 @@ async def test_running_over_time_is_no_loss(engine: Engine, worker: str, clock: 
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "crawl", "orchestration"])
-async def test_the_last_attempt_ends_as_a_timeout(
+async def test_a_loss_on_the_last_attempt_ends_with_e_timeout(
     engine: Engine, worker: str, clock: MovableClock, lifecycle: str
 ) -> None:
     """C-41, R002-12: attempts used up is dead with E_TIMEOUT; in orchestration by way of RETRY."""
@@ -100,14 +106,14 @@ async def test_the_last_attempt_ends_as_a_timeout(
     assert [attempt.outcome for attempt in await engine.reads.attempts(lease.id)] == ["lost"]
 
 
-async def test_images_hold_their_lock_for_ten_minutes(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_an_images_job_is_reaped_after_ten_minutes(engine: Engine, worker: str, clock: MovableClock) -> None:
     """R000-39..41, R000-47, C-10."""
     lease = await run(engine, worker, lifecycle="images")
     assert await sweep(engine, clock, 590) == []
     assert [row["id"] for row in await sweep(engine, clock, 10)] == [lease.id]
 
 
-async def test_a_heartbeat_in_time_keeps_the_job(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_job_with_timely_heartbeats_is_not_reaped(engine: Engine, worker: str, clock: MovableClock) -> None:
     """L3."""
     lease = await run(engine, worker)
     for _ in range(30):
@@ -116,11 +122,11 @@ async def test_a_heartbeat_in_time_keeps_the_job(engine: Engine, worker: str, cl
     assert (await engine.reads.get(lease.id)).attempt == 1
 
 
-# -- what silence proves ----------------------------------------------------------------------------------------
+# -- grace periods ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("gap", "grace"), [(19, 0), (20, 20), (45, 45), (120, 120), (86_400, 120)])
-async def test_after_a_gap_in_sweeps_silence_proves_nothing_for_a_while(
+async def test_after_a_gap_in_sweeps_expired_leases_get_a_grace_period(
     engine: Engine, worker: str, clock: MovableClock, gap: float, grace: float
 ) -> None:
     """C-28, H6, R003-84, R003-108, R003-156: as long as the gap was, at most 120 s; a short one gives none."""
@@ -151,10 +157,10 @@ async def test_sweeps_far_apart_still_recover_the_job_of_a_lost_worker(
     assert [row["id"] for row in freed] == [lease.id]
 
 
-async def test_the_start_of_a_process_begins_no_grace(
+async def test_a_process_start_does_not_begin_a_grace_period(
     engine: Engine, worker: str, clock: MovableClock, store_url: str
 ) -> None:
-    """C-28: the time of the last sweep is in the database; only a gap in which nobody swept counts."""
+    """C-28: the time of the last sweep is in the database; only a gap in which no process swept counts."""
     lease = await run(engine, worker)
     await sweep(engine, clock, 25)
     second = Engine(await open_store(store_url, clock, SeededIds(8)), clock=clock, ids=SeededIds(8))
@@ -165,7 +171,7 @@ async def test_the_start_of_a_process_begins_no_grace(
 
 
 async def test_a_heartbeat_during_the_grace_saves_the_job(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """R003-108: everybody was cut off from the database for an hour; whoever is alive says so when it is back."""
+    """R003-108: after an outage of an hour, a live worker renews its lease before the grace period ends."""
     await engine.maintenance.reap()
     alive, dead = [await run(engine, worker) for _ in range(2)]
     clock.advance(3600)
@@ -179,7 +185,9 @@ async def test_a_heartbeat_during_the_grace_saves_the_job(engine: Engine, worker
     assert states == [State.RUNNING, State.RETRYING]
 
 
-async def test_a_death_that_was_seen_is_acted_on_at_once(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_jobs_of_an_instance_reported_as_gone_are_reaped_immediately(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-28: no waiting for the lease, the grace, or an offline worker in transcode; others are not touched."""
     await engine.maintenance.reap()
     plain = await run(engine, worker, instance="dead")
@@ -196,7 +204,7 @@ async def test_a_death_that_was_seen_is_acted_on_at_once(engine: Engine, worker:
         assert (await engine.reads.get(lease.id)).state is State.RUNNING
 
 
-# -- transcode --------------------------------------------------------------------------------------------------
+# -- transcode --------------------------------------------------------------------------------------------------------
 
 
 async def reporting(engine: Engine, worker: str, clock: MovableClock, lease: Lease, seconds: float) -> None:
@@ -226,7 +234,7 @@ async def test_transcode_needs_an_expired_lease_and_a_silent_worker(
     assert (await engine.reads.get(long.id)).state is State.RUNNING
 
 
-async def test_a_worker_that_never_beat_is_judged_by_its_registration(
+async def test_a_worker_without_heartbeats_counts_from_its_registration(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """R003-111, C-11: null heartbeat."""
@@ -235,7 +243,7 @@ async def test_a_worker_that_never_beat_is_judged_by_its_registration(
     assert [row["id"] for row in await sweep(engine, clock, 10)] == [lease.id]
 
 
-async def test_a_worker_that_beats_while_its_job_is_dead_cannot_hold_it_for_ever(
+async def test_a_job_without_progress_is_reaped_despite_heartbeats(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-11, C-34, H2, R003-49, R003-139: without progress for 1800 s the job is freed, whatever the heartbeats say."""
@@ -250,7 +258,7 @@ async def test_a_worker_that_beats_while_its_job_is_dead_cannot_hold_it_for_ever
     assert (row["id"], row["reason"]) == (lease.id, "no_progress")
 
 
-async def test_a_job_that_runs_too_long_is_taken_however_lively_it_is(
+async def test_a_job_over_its_maximum_runtime_is_reaped_despite_progress(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """C-34, R002-44: 300 s wall clock in crawl, counted from the claim, also while progress comes."""
@@ -268,10 +276,10 @@ async def test_a_job_that_runs_too_long_is_taken_however_lively_it_is(
     assert (row["state"], row["reason"]) == ("dead", "E_TIMEOUT"), "no poison: nothing was killed"
 
 
-# -- many -------------------------------------------------------------------------------------------------------
+# -- many -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_full_batch_of_others_does_not_hide_the_one_that_is_lost(
+async def test_reap_finds_an_expired_lease_behind_a_full_batch_of_valid_ones(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """K2 (river#1318): ineligible rows before an eligible one, more of them than a batch holds."""
@@ -293,7 +301,7 @@ async def test_reaping_is_bounded_per_call(engine: Engine, worker: str, clock: M
     assert [len(await engine.maintenance.reap(limit=3)) for _ in range(4)] == [3, 3, 1, 0]
 
 
-async def test_several_reapers_at_once_take_each_job_once(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_concurrent_reapers_reap_each_job_once(engine: Engine, worker: str, clock: MovableClock) -> None:
     """K6: together they do the work of one."""
     await engine.create_many([NewJob(type="n") for _ in range(60)])
     leases = await engine.claim(worker, limit=60)
@@ -316,7 +324,7 @@ async def test_a_sweep_of_some_queues_leaves_the_others_alone(engine: Engine, wo
     assert await stored(engine, other.id) == before
 
 
-async def test_a_process_that_renewed_since_it_was_missed_loses_a_job_for_other_reasons_only(
+async def test_a_process_that_renewed_after_it_was_reported_gone_keeps_its_other_jobs(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     policy = {"max_runtime_seconds": 20}

@@ -25,7 +25,7 @@ async def stored(engine: Engine) -> list[tuple[object, ...]]:
     return await engine.store.read(work)
 
 
-async def test_a_session_is_found_by_its_token_until_it_is_over(engine: Engine, clock: MovableClock) -> None:
+async def test_a_session_is_found_by_its_token_until_it_expires(engine: Engine, clock: MovableClock) -> None:
     one, other = await engine.sessions.begin("key 1", 60), await engine.sessions.begin("key 2", 120)
     assert one.expires_at == clock.now() + timedelta(seconds=60)
     found = await engine.sessions.find_live(digest(one.token))
@@ -43,14 +43,14 @@ async def test_the_database_holds_no_token(engine: Engine) -> None:
     assert await stored(engine) == [(digest(opened.token), "k", None)]
 
 
-async def test_one_that_is_ended_is_gone_and_no_other(engine: Engine) -> None:
+async def test_ending_a_session_ends_no_other(engine: Engine) -> None:
     one, other = await engine.sessions.begin("k", 60), await engine.sessions.begin("k", 61)
     assert await engine.sessions.end(digest(one.token))
     assert not await engine.sessions.end(digest(one.token))
     assert [row[0] for row in await stored(engine)] == [digest(other.token)]
 
 
-async def test_its_use_is_noted_once_a_minute(engine: Engine, clock: MovableClock) -> None:
+async def test_the_use_of_a_session_is_recorded_once_a_minute(engine: Engine, clock: MovableClock) -> None:
     one, other = await engine.sessions.begin("k", 600), await engine.sessions.begin("k", 601)
     first = clock.now()
     await engine.sessions.mark_used([digest(one.token)])
@@ -62,7 +62,7 @@ async def test_its_use_is_noted_once_a_minute(engine: Engine, clock: MovableCloc
     assert other.token not in str(await stored(engine))
 
 
-async def test_those_that_are_over_are_deleted_the_oldest_first(
+async def test_expired_sessions_are_deleted_oldest_first(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = [await engine.sessions.begin("k", seconds) for seconds in (30, 10, 20, 40)]

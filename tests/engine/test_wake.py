@@ -9,10 +9,10 @@ from holdfast.lifecycle import State
 from holdfast.model import NewJob
 from holdfast.server.live.sse import for_client
 from holdfast.store import q
-from tests.engine.steps import NOBODYS, run
+from tests.engine.steps import UNKNOWN_ID, run
 
 
-async def test_a_job_that_is_snoozed_or_delayed_can_be_claimed_at_once(engine: Engine, worker: str) -> None:
+async def test_wake_makes_a_snoozed_or_delayed_job_claimable(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.release(worker, lease.id, lease.token, delay_seconds=600)
     delayed = await engine.create(NewJob(type="delayed", delay_seconds=3600))
@@ -30,7 +30,9 @@ async def test_a_job_that_is_snoozed_or_delayed_can_be_claimed_at_once(engine: E
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "generation"])
-async def test_a_retry_does_not_wait_for_its_backoff(engine: Engine, worker: str, lifecycle: str) -> None:
+async def test_wake_makes_a_retrying_job_claimable_before_its_backoff_ends(
+    engine: Engine, worker: str, lifecycle: str
+) -> None:
     lease = await run(engine, worker, lifecycle=lifecycle)
     await engine.fail(worker, lease.id, lease.token, "boom", retry_after_seconds=600)
     assert await engine.claim(worker) == []
@@ -50,7 +52,7 @@ async def test_a_wake_that_comes_before_the_snooze_is_not_lost(engine: Engine, w
     assert await engine.claim(worker, limit=5) == []
 
 
-async def test_what_does_not_wait_for_its_time_is_not_woken(engine: Engine, worker: str) -> None:
+async def test_wake_refuses_final_unaccepted_and_unknown_jobs(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.complete(worker, lease.id, lease.token)
     with pytest.raises(Conflict, match="succeeded") as refused:
@@ -61,12 +63,14 @@ async def test_what_does_not_wait_for_its_time_is_not_woken(engine: Engine, work
         await engine.wake(created.id)
     assert refused.value.code == "not_waiting"
     other = await engine.create(NewJob(type="theirs", tenant="other", delay_seconds=60))
-    for unknown, tenant in ((NOBODYS, None), ("nonsense", None), (other.id, "default")):
+    for unknown, tenant in ((UNKNOWN_ID, None), ("nonsense", None), (other.id, "default")):
         with pytest.raises(NotFound):
             await engine.wake(unknown, tenant=tenant)
 
 
-async def test_each_condition_of_the_statements(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_wake_running_and_wake_waiting_change_only_running_and_waiting_jobs(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """They change what waits, or what runs, and nothing else."""
     running = await run(engine, worker)
     queued = await engine.create(NewJob(type="queued", delay_seconds=60))

@@ -16,7 +16,7 @@ async def answer(engine: Engine, job_id: str) -> tuple[str, str] | None:
     return next(((clause.name, clause.says) for clause in clauses if not clause.holds), None)
 
 
-async def test_nothing_stands_in_the_way_of_a_job_that_a_claim_would_take(engine: Engine, worker: str) -> None:
+async def test_why_reports_no_obstacle_for_a_claimable_job(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n"))
 
     clauses = await engine.reads.why(job.id)
@@ -26,7 +26,9 @@ async def test_nothing_stands_in_the_way_of_a_job_that_a_claim_would_take(engine
     assert len(await engine.claim(worker)) == 1
 
 
-async def test_its_state(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_why_reports_the_state_of_a_job_that_is_not_waiting(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """In the lifecycle's own words; nothing else matters then."""
     says = {}
     for state in (State.CREATED, State.RUNNING, State.SUCCEEDED, State.DEAD):
@@ -42,7 +44,7 @@ async def test_its_state(engine: Engine, worker: str, clock: MovableClock) -> No
     }
 
 
-async def test_a_cancel_that_was_asked_for(engine: Engine, worker: str) -> None:
+async def test_why_reports_a_cancel_request(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.cancel(lease.id)
     found = await answer(engine, lease.id)
@@ -50,14 +52,14 @@ async def test_a_cancel_that_was_asked_for(engine: Engine, worker: str) -> None:
     assert found[1].endswith("; a cancel was requested")
 
 
-async def test_what_its_last_attempt_came_to(engine: Engine, worker: str) -> None:
+async def test_why_reports_the_outcome_of_the_last_attempt(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_DISK", retry_after_seconds=0)
     state = (await engine.reads.why(lease.id))[0]
     assert (state.holds, state.says) == (True, "it is retrying, attempt 1 of 5 is over (E_DISK)")
 
 
-async def test_its_time(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_why_reports_a_delay(engine: Engine, worker: str, clock: MovableClock) -> None:
     job = await engine.create(NewJob(type="n", delay_seconds=90))
     assert await answer(engine, job.id) == ("time", "it waits 90 s more, until 2026-01-01 00:01:30 UTC")
     clock.advance(90)
@@ -66,7 +68,7 @@ async def test_its_time(engine: Engine, worker: str, clock: MovableClock) -> Non
     assert await answer(engine, job.id) is None
 
 
-async def test_its_queue(engine: Engine, worker: str) -> None:
+async def test_why_reports_a_paused_queue(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n", queue="mail"))
     await engine.queues.pause("mail", tenant="somebody else")
     assert await answer(engine, job.id) is None
@@ -74,13 +76,15 @@ async def test_its_queue(engine: Engine, worker: str) -> None:
     assert await answer(engine, job.id) == ("queue", "queue 'mail' is paused since 00:00:00 UTC by ann")
 
 
-async def test_no_worker_at_all(engine: Engine) -> None:
+async def test_why_reports_that_no_worker_is_registered(engine: Engine) -> None:
     job = await engine.create(NewJob(type="n"))
     assert await answer(engine, job.id) == ("workers", "none of 0 registered workers is enabled and alive")
 
 
 @pytest.mark.parametrize("trouble", ["disabled", "offline"])
-async def test_no_worker_that_is_up(engine: Engine, worker: str, clock: MovableClock, trouble: str) -> None:
+async def test_why_reports_that_no_worker_is_enabled_and_alive(
+    engine: Engine, worker: str, clock: MovableClock, trouble: str
+) -> None:
     job = await engine.create(NewJob(type="n"))
     if trouble == "disabled":
         await engine.workers.disable(worker)
@@ -90,18 +94,18 @@ async def test_no_worker_that_is_up(engine: Engine, worker: str, clock: MovableC
     assert await answer(engine, job.id) == ("workers", "the 1 registered worker is not enabled and alive")
 
 
-async def test_no_worker_that_can(engine: Engine, worker: str) -> None:
+async def test_why_reports_missing_capabilities(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n", requires=["gpu", "codecs:h264"]))
     assert await answer(engine, job.id) == ("capabilities", "no live worker offers codecs:h264, gpu")
 
 
-async def test_no_worker_for_its_tenant(engine: Engine) -> None:
+async def test_why_reports_that_no_worker_serves_the_tenant(engine: Engine) -> None:
     await engine.workers.register(tenants=["other"])
     job = await engine.create(NewJob(type="n"))
     assert await answer(engine, job.id) == ("tenant", "no live worker is for tenant 'default'")
 
 
-async def test_no_worker_that_runs_its_type(engine: Engine) -> None:
+async def test_why_reports_that_no_worker_runs_the_job_type(engine: Engine) -> None:
     """A worker may say which types it runs; one that says nothing, or nothing that can be read, may run any."""
     await engine.workers.register(metadata={"jobTypes": ["mail", "report"]})
     await engine.workers.register(metadata={"jobTypes": []})
@@ -112,7 +116,7 @@ async def test_no_worker_that_runs_its_type(engine: Engine) -> None:
     assert await answer(engine, job.id) is None
 
 
-async def test_what_nobody_serves_is_told_with_its_obstacle(engine: Engine) -> None:
+async def test_unserved_lists_lanes_that_no_live_worker_can_take(engine: Engine) -> None:
     await engine.workers.register(
         tenants=["default"], metadata={"jobTypes": ["mail", "film"]}, capabilities={"gpu": True}
     )
@@ -132,7 +136,9 @@ async def test_what_nobody_serves_is_told_with_its_obstacle(engine: Engine) -> N
     ]
 
 
-async def test_its_preference(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_why_reports_that_others_defer_to_a_preferred_worker(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """C-33: others leave it to the better worker for a while, and then no longer."""
     job = await engine.create(NewJob(type="n", prefers=["gpu"]))
 
@@ -149,7 +155,7 @@ async def test_its_preference(engine: Engine, worker: str, clock: MovableClock) 
     assert await preference() == (True, alive)
 
 
-async def test_its_turn(engine: Engine, worker: str) -> None:
+async def test_why_reports_the_number_of_jobs_ahead_in_the_lane(engine: Engine, worker: str) -> None:
     """Behind what is more urgent or older in its lane; what waits in other lanes or is delayed does not count."""
     for other in (
         NewJob(type="n"),
@@ -166,18 +172,18 @@ async def test_its_turn(engine: Engine, worker: str) -> None:
     assert await answer(engine, job.id) == ("turn", "3 jobs like it are ahead")
 
 
-async def test_its_turn_behind_one(engine: Engine, worker: str) -> None:
+async def test_why_reports_one_job_ahead(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="n"))
     assert await answer(engine, (await engine.create(NewJob(type="n"))).id) == ("turn", "1 job like it is ahead")
 
 
-async def test_a_rejected_job_says_why(engine: Engine) -> None:
+async def test_why_reports_the_code_of_a_rejection(engine: Engine) -> None:
     job = await engine.create(NewJob(type="n", lifecycle="generation"))
     await engine.reject_queued(Rejection(id=job.id, token="", code="SAFE_BLOCK"))
     assert await answer(engine, job.id) == ("state", "it is rejected, which is final (SAFE_BLOCK)")
 
 
-async def test_a_queue_that_was_resumed_holds_nothing_up(engine: Engine, worker: str) -> None:
+async def test_why_reports_a_resumed_queue_as_open(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n"))
     await engine.queues.pause("default")
     await engine.queues.resume("default")

@@ -30,7 +30,7 @@ async def said(engine: Engine, job_id: str) -> dict[str, tuple[bool, str]]:
     return {clause.name: (clause.holds, clause.says) for clause in await engine.reads.why(job_id)}
 
 
-async def test_an_extension_that_no_live_process_has(engine: Engine, job: str, clock: MovableClock) -> None:
+async def test_why_reports_an_extension_that_no_live_process_has(engine: Engine, job: str, clock: MovableClock) -> None:
     missing = (False, "it needs extension toy, which no live process has")
     assert (await said(engine, job))["extension"] == missing
     await engine.maintenance.extension_tasks([])
@@ -39,7 +39,9 @@ async def test_an_extension_that_no_live_process_has(engine: Engine, job: str, c
     assert (await said(engine, job))["extension"] == missing
 
 
-async def test_an_extension_that_this_process_does_not_have(engine: Engine, job: str, store_url: str) -> None:
+async def test_why_reports_an_extension_that_this_process_does_not_have(
+    engine: Engine, job: str, store_url: str
+) -> None:
     await engine.maintenance.extension_tasks([])
     other = Engine(await open_store(store_url, engine.ctx.clock), clock=engine.ctx.clock)
     assert (await said(other, job))["extension"] == (
@@ -49,7 +51,7 @@ async def test_an_extension_that_this_process_does_not_have(engine: Engine, job:
     await other.close()
 
 
-async def test_what_a_hook_has_failed(engine: Engine, job: str, clock: MovableClock) -> None:
+async def test_why_reports_a_hook_failure_and_the_next_try(engine: Engine, job: str, clock: MovableClock) -> None:
     other = (await engine.create(NewJob(type="n"))).id
     for often, seconds in (("once", 1), ("2 times", 2)):
         with pytest.raises(HookFailed):
@@ -65,9 +67,7 @@ async def test_what_a_hook_has_failed(engine: Engine, job: str, clock: MovableCl
     assert (holds, says.endswith("; it may be tried again since 00:00:02 UTC")) == (True, True)
 
 
-async def test_a_failure_of_a_move_that_the_job_cannot_make_any_more_explains_nothing(
-    engine: Engine, job: str, worker: str
-) -> None:
+async def test_why_omits_a_hook_failure_of_a_verb_that_no_longer_applies(engine: Engine, job: str, worker: str) -> None:
     async def fails(*_: Any) -> None:
         raise ZeroDivisionError("a mistake")
 
@@ -84,7 +84,7 @@ async def test_a_failure_of_a_move_that_the_job_cannot_make_any_more_explains_no
     assert "has failed its prune once" in (await said(engine, job))["hook"][1]
 
 
-async def test_of_a_job_that_runs_it_is_told_too(engine: Engine, job: str, worker: str) -> None:
+async def test_why_reports_the_extension_of_a_running_job(engine: Engine, job: str, worker: str) -> None:
     await engine.claim(worker, types=["n"])
     assert [clause.name for clause in await engine.reads.why(job)] == ["state", "extension"]
 
@@ -102,7 +102,7 @@ async def a_number(_tx: Tx, _job: Job) -> Any:
 
 
 @pytest.mark.parametrize("broken", [breaks, breaks_in_sql, a_number])
-async def test_what_extensions_say_of_their_job_types(engine: Engine, worker: str, broken: Any) -> None:
+async def test_why_includes_the_clauses_of_extensions(engine: Engine, worker: str, broken: Any) -> None:
     async def quota(tx: Tx, job: Job) -> list[Clause]:
         [row] = await tx.all(Query("one", "SELECT count(*) AS jobs FROM holdfast_jobs WHERE id = :id"), id=job.id)
         return [Clause("quota", False, f"{row['jobs']} of 1 is used")]

@@ -1,4 +1,4 @@
-"""withdraw: what ends the waiting work of another job, in each lifecycle."""
+"""withdraw: a running job ends another job that waits, in each lifecycle."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def asked(lease: Lease, target: str) -> Withdrawal:
 
 
 @pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
-async def test_in_every_lifecycle_what_waits_can_be_withdrawn(engine: Engine, worker: str, machine: Machine) -> None:
+async def test_withdraw_ends_a_waiting_job_in_every_lifecycle(engine: Engine, worker: str, machine: Machine) -> None:
     """R000-24, R000-32, C-7: queued, delayed, and waiting for its retry."""
     mine = await run(engine, worker)
     end = State.CANCELED if State.CANCELED in machine.words else State.DEAD
@@ -34,7 +34,9 @@ async def test_in_every_lifecycle_what_waits_can_be_withdrawn(engine: Engine, wo
         assert await stored(engine, job_id) == before
 
 
-async def test_what_runs_is_asked_to_stop_where_it_can_be(engine: Engine, worker: str) -> None:
+async def test_withdraw_requests_the_cancel_of_a_running_job_where_the_lifecycle_allows_it(
+    engine: Engine, worker: str
+) -> None:
     mine, plain, image = [await run(engine, worker, lifecycle=name) for name in ("default", "default", "images")]
     assert await engine.withdraw(worker, asked(mine, plain.id)) == Withdrawn(plain.id, State.RUNNING, asked=True)
     assert (await engine.reads.get(plain.id)).cancel_requested_at is not None
@@ -43,7 +45,7 @@ async def test_what_runs_is_asked_to_stop_where_it_can_be(engine: Engine, worker
     assert await stored(engine, image.id) == before
 
 
-async def test_a_created_job_that_nothing_can_end_is_refused(engine: Engine, worker: str) -> None:
+async def test_withdraw_refuses_a_created_job_that_its_lifecycle_cannot_end(engine: Engine, worker: str) -> None:
     words = {"created": "new", "queued": "q", "running": "r", "succeeded": "s", "dead": "d"}
     moves = [
         "accept: created -> queued by api",
@@ -60,7 +62,7 @@ async def test_a_created_job_that_nothing_can_end_is_refused(engine: Engine, wor
         await engine.withdraw(worker, asked(mine, made.id))
 
 
-async def test_only_the_job_in_question_is_locked_and_claimed(engine: Engine, worker: str) -> None:
+async def test_lock_job_and_claim_found_affect_only_the_named_jobs(engine: Engine, worker: str) -> None:
     first, second, canceled, hooked = await engine.create_many([NewJob(type="n") for _ in range(4)])
     await engine.cancel(canceled.id)
     await ask(engine, "UPDATE holdfast_jobs SET needs = '[\"toy\"]' WHERE id = :id RETURNING id", id=hooked.id)

@@ -1,4 +1,4 @@
-"""The registry of workers, and pausing queues: an operator's word and a heartbeat's never overwrite each other."""
+"""The registry of workers, and pausing queues: settings of an operator and heartbeats never overwrite each other."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from holdfast.errors import Invalid, NotFound
 from holdfast.model import Liveness, NewJob, WorkerRecord
 from holdfast.store import Tx
 from holdfast.store.queries import q
-from tests.engine.steps import NOBODYS, run
+from tests.engine.steps import UNKNOWN_ID, run
 
 
 async def find(engine: Engine, worker: str) -> WorkerRecord:
@@ -16,7 +16,7 @@ async def find(engine: Engine, worker: str) -> WorkerRecord:
     return found
 
 
-async def test_a_worker_is_kept_as_it_registered(engine: Engine, clock: MovableClock) -> None:
+async def test_a_registered_worker_is_stored_with_all_fields(engine: Engine, clock: MovableClock) -> None:
     """R003-24..28, R003-29: active, enabled, never heard from."""
     worker = await engine.workers.register(
         name="gpu-1",
@@ -35,7 +35,7 @@ async def test_a_worker_is_kept_as_it_registered(engine: Engine, clock: MovableC
     assert await engine.workers.all() == [worker]
 
 
-async def test_a_registration_that_makes_no_sense_is_refused(engine: Engine) -> None:
+async def test_an_invalid_worker_registration_is_rejected(engine: Engine) -> None:
     """R003-95: also capabilities or metadata over 10 KB."""
     for wrong in (
         {"id": "me"},
@@ -76,14 +76,18 @@ async def test_a_silent_worker_goes_offline_by_its_own_threshold_and_comes_back(
     assert (await find(engine, slow)).liveness is Liveness.IDLE
 
 
-async def test_a_worker_that_never_beat_goes_offline_by_its_registration(engine: Engine, clock: MovableClock) -> None:
+async def test_a_worker_without_heartbeats_goes_offline_counted_from_its_registration(
+    engine: Engine, clock: MovableClock
+) -> None:
     """R003-111, R003-163 (#273): null heartbeat."""
     worker = (await engine.workers.register(offline_seconds=60)).id
     clock.advance(60)
     assert [found.id for found in await engine.maintenance.mark_silent_workers()] == [worker]
 
 
-async def test_a_heartbeat_between_the_look_and_the_mark_wins(engine: Engine, clock: MovableClock) -> None:
+async def test_a_heartbeat_just_before_the_offline_update_keeps_the_worker_online(
+    engine: Engine, clock: MovableClock
+) -> None:
     """R003-106, R003-152: the silence is judged again in the update itself, so there is no gap to fall into."""
     worker = (await engine.workers.register(offline_seconds=60)).id
     clock.advance(60)
@@ -96,7 +100,7 @@ async def test_a_heartbeat_between_the_look_and_the_mark_wins(engine: Engine, cl
     assert (await find(engine, worker)).liveness is Liveness.IDLE
 
 
-async def test_what_an_operator_said_is_kept_apart_from_what_heartbeats_say(
+async def test_heartbeats_and_registrations_do_not_enable_a_disabled_worker(
     engine: Engine, clock: MovableClock
 ) -> None:
     """C-32, R003-30: neither silence nor a beat nor a new registration switches a disabled worker on."""
@@ -115,8 +119,8 @@ async def test_what_an_operator_said_is_kept_apart_from_what_heartbeats_say(
     assert (enabled.enabled, enabled.status) == (True, "idle")
 
 
-async def test_registering_again_keeps_what_the_heartbeats_said(engine: Engine, clock: MovableClock) -> None:
-    worker = (await engine.workers.register(id=NOBODYS)).id
+async def test_registering_again_keeps_liveness_and_last_heartbeat(engine: Engine, clock: MovableClock) -> None:
+    worker = (await engine.workers.register(id=UNKNOWN_ID)).id
     await engine.heartbeat(worker, [])
     first = await find(engine, worker)
     clock.advance(10)
@@ -127,13 +131,15 @@ async def test_registering_again_keeps_what_the_heartbeats_said(engine: Engine, 
 
 
 async def test_an_unknown_worker_can_be_neither_enabled_nor_disabled(engine: Engine) -> None:
-    for worker in (NOBODYS, "no id at all"):
+    for worker in (UNKNOWN_ID, "no id at all"):
         for verb in (engine.workers.enable, engine.workers.disable):
             with pytest.raises(NotFound):
                 await verb(worker)
 
 
-async def test_a_queue_paused_twice_remembers_who_was_first(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_queue_paused_twice_keeps_the_first_operator_and_time(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     await engine.queues.pause("q", by="ann")
     since = clock.now()
     clock.advance(60)
@@ -146,7 +152,7 @@ async def test_a_queue_paused_twice_remembers_who_was_first(engine: Engine, work
     assert len(await engine.claim(worker)) == 1
 
 
-async def test_a_queue_name_that_is_none_cannot_be_paused(engine: Engine) -> None:
+async def test_an_invalid_queue_name_cannot_be_paused(engine: Engine) -> None:
     for wrong in ("", "\x00", "a\nb", "x" * 201):
         with pytest.raises(Invalid):
             await engine.queues.pause(wrong)
@@ -158,7 +164,7 @@ async def test_a_queue_name_that_is_none_cannot_be_paused(engine: Engine) -> Non
             await engine.queues.resume("q", tenant=wrong)
 
 
-async def test_worker_processes_that_ended_long_ago_are_forgotten(engine: Engine, clock: MovableClock) -> None:
+async def test_workers_offline_for_long_are_deleted(engine: Engine, clock: MovableClock) -> None:
     """Each start of a worker registers a new id; the rows must not pile up. Nothing else is forgotten."""
     gone = (await engine.workers.register(name="gone")).id
     holding = (await engine.workers.register(name="holding")).id
@@ -178,10 +184,10 @@ async def test_worker_processes_that_ended_long_ago_are_forgotten(engine: Engine
     assert gone not in left
     assert left == {holding, disabled, remote, alive, silent}
     clock.advance(2000)
-    assert await engine.maintenance.forget_workers(1) == 0, "silent, but nobody has said so yet"
+    assert await engine.maintenance.forget_workers(1) == 0, "silent, but not yet marked offline"
 
 
-async def test_workers_are_kept_for_a_time_that_is_one(engine: Engine) -> None:
+async def test_forget_workers_rejects_a_negative_age(engine: Engine) -> None:
     with pytest.raises(Invalid):
         await engine.maintenance.forget_workers(-1)
 
@@ -225,7 +231,7 @@ async def test_a_worker_that_went_offline_has_no_current_job(engine: Engine, clo
     assert (await engine.workers.get(worker)).current_job_id == lease.id
 
 
-async def test_of_two_workers_each_has_its_own_current_job(engine: Engine) -> None:
+async def test_each_worker_has_its_own_current_job(engine: Engine) -> None:
     """R003-26, C-27."""
     one, other = [(await engine.workers.register()).id for _ in range(2)]
     held = {worker: (await run(engine, worker)).id for worker in (other, one)}

@@ -20,7 +20,7 @@ from holdfast.settings import Settings
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.http import HttpSource
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.worker.in_process import until, working
 
@@ -131,7 +131,7 @@ async def test_a_job_of_another_tenant_is_not_to_be_found(served: Served, app: A
     """SEC: nor one that does not exist; the control job fails and says so."""
     foreign = await image(served, tenant="other")
     async with working(app):
-        for job_id in (foreign, NOBODYS, "no id"):
+        for job_id in (foreign, UNKNOWN_ID, "no id"):
             view = await ended(served, await cancel(served, job_id))
             assert (view["status"], view["error"]["code"]) == ("FAILED", "job_not_found")
     assert (await served.engine.reads.get(foreign)).state is State.QUEUED
@@ -203,7 +203,7 @@ async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
 
 async def test_to_create_one_needs_the_scope_of_a_cancel(store_url: str, served: Served) -> None:
     key = await served.engine.keys.create(NewKey(tenant="default", scopes=[Scope.JOBS_CREATE]))
-    body = {"jobType": "system.cancel", "payload": {"job": NOBODYS}}
+    body = {"jobType": "system.cancel", "payload": {"job": UNKNOWN_ID}}
     alone = await served.http.post("/jobs", json=body, headers=bearer(key.text))
     batch = await served.http.post("/jobs/batch", json={"jobs": [body]}, headers=bearer(key.text))
     assert (alone.status_code, batch.status_code) == (403, 403)
@@ -222,9 +222,9 @@ async def test_a_worker_over_http_withdraws_for_the_job_that_it_holds(served: Se
     async def withdraw(**body: Any) -> Any:
         return await served.http.post("/api/worker/withdraw", json={**held, **body}, headers=headers)
 
-    assert (await withdraw(targetId=waits, leaseToken=NOBODYS)).status_code == 409
+    assert (await withdraw(targetId=waits, leaseToken=UNKNOWN_ID)).status_code == 409
     assert (await withdraw(targetId=elsewhere)).json()["code"] == "queue_not_allowed"
-    assert (await withdraw(targetId=NOBODYS)).status_code == 404
+    assert (await withdraw(targetId=UNKNOWN_ID)).status_code == 404
     for _ in range(2):  # a repeat changes nothing
         answer = (await withdraw(targetId=waits, reason="unwanted")).json()
         assert answer == {"jobId": waits, "status": "FAILED", "state": "failed", "asked": False}

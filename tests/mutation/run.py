@@ -60,10 +60,10 @@ CLOSE = {
     "ripen_jobs": ["tests/engine/test_children.py", *KNOWN["spoilt"], *GUARDS],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     **{
-        read: ["tests/engine/test_look.py", "tests/store/test_plans.py"]
+        read: ["tests/engine/test_poll.py", "tests/store/test_plans.py"]
         for read in ("claimable", "held_by", "still_held")
     },
-    "instances": ["tests/store/test_plans.py", "tests/engine/test_look.py", "tests/known/test_instance_names.py"],
+    "instances": ["tests/store/test_plans.py", "tests/engine/test_poll.py", "tests/known/test_instance_names.py"],
     **{f"top_{what}": ["tests/store/test_top.py"] for what in TOP},
     **{f"bench_{what}": ["tests/store/test_bench.py"] for what in ("left", "waiting", "done", "finished")},
     "waiting_lanes": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
@@ -83,12 +83,12 @@ CLOSE = {
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "health": [*HOOKS, "tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],
     "beat_worker": ["tests/engine/test_fleet.py", "tests/store/test_plans.py"],
-    **{query: ["tests/engine/test_tasks.py"] for query in TASKS},
-    "stale_extensions": ["tests/engine/test_missing.py"],
-    "jobs_that_need": ["tests/engine/test_missing.py", "tests/store/test_plans.py"],
-    "due_work": ["tests/engine/test_chores.py", "tests/known/test_clock_set_back.py"],
+    **{query: ["tests/engine/test_extension_tasks.py"] for query in TASKS},
+    "stale_extensions": ["tests/engine/test_missing_extensions.py"],
+    "jobs_that_need": ["tests/engine/test_missing_extensions.py", "tests/store/test_plans.py"],
+    "due_work": ["tests/engine/test_due_work.py", "tests/known/test_clock_set_back.py"],
     **{
-        query: ["tests/engine/test_depths.py"]
+        query: ["tests/engine/test_queue_stats.py"]
         for query in ("queue_stats", "worker_stats", "counted", "begin_count", "end_count")
     },
     "queue_counts": ["tests/cli/test_queues.py"],
@@ -126,7 +126,7 @@ CLOSE = {
     "ahead_in_lane": ["tests/engine/test_why.py"],
     "lane": ["tests/engine/test_guards.py"],
     "jobs_by_id": ["tests/engine/test_hooks.py"],
-    **{query: ["tests/engine/test_needs.py"] for query in NEEDS},
+    **{query: ["tests/engine/test_required_extensions.py"] for query in NEEDS},
     **{query: ["tests/engine/test_hook_failures.py"] for query in HOOK_FAILURES},
     "hook_failures": ["tests/engine/test_why_extensions.py"],
     **{query: ["tests/server/test_app_lifecycles.py"] for query in ("job_types", "put_lifecycle")},
@@ -145,17 +145,18 @@ CLOSE = {
     **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
     "prune_attempts": ["tests/store/test_bench.py"],
     **{query: ["tests/known/test_order_and_place_in_the_log.py"] for query in ("log_is_ahead", "rebase")},
-    **{read: ["tests/engine/test_outlines.py"] for read in ("summaries", "page_summaries", "secret")},
+    **{read: ["tests/engine/test_summaries.py"] for read in ("summaries", "page_summaries", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
-    "changed_workers": ["tests/engine/test_worker_log.py", "tests/store/test_plans.py"],
-    **{f"{what}_workers": ["tests/engine/test_worker_log.py"] for what in ("say", "told")},
-    **{f"{what}_worker_lines": ["tests/engine/test_worker_log.py"] for what in ("old", "drop")},
-    **{f"{verb}_claim": ["tests/engine/test_claims.py"] for verb in ("begin", "answer", "repeat", "drop")},
-    "prune_claims": ["tests/engine/test_claims.py"],
+    "changed_workers": ["tests/engine/test_worker_events.py", "tests/store/test_plans.py"],
+    **{f"{what}_workers": ["tests/engine/test_worker_events.py"] for what in ("say", "told")},
+    **{f"{what}_worker_lines": ["tests/engine/test_worker_events.py"] for what in ("old", "drop")},
+    **{f"{verb}_claim": ["tests/engine/test_claim_requests.py"] for verb in ("begin", "answer", "repeat", "drop")},
+    "prune_claims": ["tests/engine/test_claim_requests.py"],
     **{
-        read: ["tests/engine/test_openings.py", "tests/store/test_plans.py"] for read in ("open_work", "next_open_work")
+        read: ["tests/engine/test_open_work.py", "tests/store/test_plans.py"]
+        for read in ("open_work", "next_open_work")
     },
-    **{read: ["tests/engine/test_openings.py"] for read in ("enabled_workers", "policies_of_jobs")},
+    **{read: ["tests/engine/test_open_work.py"] for read in ("enabled_workers", "policies_of_jobs")},
     "event_jobs": ["tests/server/test_feed.py"],
     "log_extent": ["tests/server/test_stream_resets.py"],
     **{write: ["tests/webhooks/test_subscriptions.py"] for write in ("webhooks", "hold_webhook", "drop_webhook")},

@@ -8,7 +8,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import HeldLease, Progress, Retention
 from holdfast.lifecycle import State
 from holdfast.model import NewJob, Part
-from tests.engine.steps import NOBODYS, ask
+from tests.engine.steps import UNKNOWN_ID, ask
 from tests.server.admin_client import Operator, dead, operator, retrying, started, with_key
 from tests.server.steps import ADMIN, Served, serving
 
@@ -198,7 +198,7 @@ async def test_why_a_job_does_not_run(op: Operator) -> None:
 
 
 async def test_an_unknown_job_is_not_found_and_nothing_is_told_of_it(op: Operator) -> None:
-    for job_id in (NOBODYS, "no-id", "%00"):
+    for job_id in (UNKNOWN_ID, "no-id", "%00"):
         for path in ("", "/attempts", "/events", "/why"):
             assert (await op.get(f"/jobs/{job_id}{path}", status=404))["code"] == "job_not_found"
         for verb in ("cancel", "requeue", "discard", "redrive"):
@@ -264,11 +264,11 @@ UNKNOWN: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/jobs", {"params": {"stat": "dead"}}),
     ("GET", "/jobs", {"params": {"limit": 501}}),
     ("GET", "/jobs", {"params": {"createdAfter": "yesterday"}}),
-    ("GET", f"/jobs/{NOBODYS}", {"params": {"payloads": "true"}}),
-    ("GET", f"/jobs/{NOBODYS}/why", {"params": {"verbose": "1"}}),
-    ("GET", f"/jobs/{NOBODYS}/events", {"params": {"after": "-1"}}),
-    ("POST", f"/jobs/{NOBODYS}/redrive", {"json": {"payload": [1]}}),
-    ("POST", f"/jobs/{NOBODYS}/redrive", {"json": {"tenant": "acme"}}),
+    ("GET", f"/jobs/{UNKNOWN_ID}", {"params": {"payloads": "true"}}),
+    ("GET", f"/jobs/{UNKNOWN_ID}/why", {"params": {"verbose": "1"}}),
+    ("GET", f"/jobs/{UNKNOWN_ID}/events", {"params": {"after": "-1"}}),
+    ("POST", f"/jobs/{UNKNOWN_ID}/redrive", {"json": {"payload": [1]}}),
+    ("POST", f"/jobs/{UNKNOWN_ID}/redrive", {"json": {"tenant": "acme"}}),
     ("POST", "/redrive", {"json": {"state": "dead", "dry": False}}),
     ("POST", "/cancel", {"json": {"queue": "a", "limit": 1001}}),
     ("GET", "/audit", {"params": {"cursor": "abc"}}),

@@ -10,7 +10,7 @@ from holdfast.errors import Invalid, UnknownName
 from holdfast.model import NewJob
 from holdfast.server.app import ROUTES
 from holdfast.server.http import endpoint
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.server.steps import ADMIN, Served, serving
 from tests.webhooks.receiver import OK, Got, Receiver, answer, receiving
 
@@ -138,7 +138,7 @@ async def test_a_deleted_webhook_is_gone(served: Served, receiver: Receiver) -> 
 
 
 async def test_what_is_not_there_is_said_to_be_not_there(served: Served) -> None:
-    for unknown in (NOBODYS, "nothing", "%00"):
+    for unknown in (UNKNOWN_ID, "nothing", "%00"):
         for path in (f"{HOOKS}/{unknown}", f"{HOOKS}/{unknown}/deliveries"):
             assert (await get(served, path, 404))["code"] == "webhook_not_found"
         for path in (f"{HOOKS}/{unknown}/rotate", f"{HOOKS}/{unknown}/test"):
@@ -196,7 +196,7 @@ async def test_nobody_without_the_scope_gets_in(fresh_sqlite_url: str) -> None:
         routes = [route for route in ROUTES if route.path.startswith((HOOKS, "/api/admin/deliveries"))]
         assert len(routes) == 9
         for route in routes:
-            path = route.path.format(webhook_id=NOBODYS, delivery_id=NOBODYS)
+            path = route.path.format(webhook_id=UNKNOWN_ID, delivery_id=UNKNOWN_ID)
             refused = await served.http.request(route.method, path, json={})
             assert refused.status_code in (401, 403), route.name
 

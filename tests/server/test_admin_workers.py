@@ -5,7 +5,7 @@ import pytest
 from holdfast.lifecycle import BUILT_IN, State
 from holdfast.model import NewJob
 from holdfast.settings import NAMES
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.server.admin_client import Operator, operator, started, with_key
 from tests.server.steps import SECRET, Served, bearer, serving
 
@@ -73,7 +73,7 @@ async def test_a_revoked_worker_is_disabled_and_its_keys_are_good_no_more(op: Op
 
 async def test_an_unknown_worker_is_not_found(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
-    for worker in (NOBODYS, "encoder-1"):
+    for worker in (UNKNOWN_ID, "encoder-1"):
         assert (await op.get(f"/workers/{worker}", status=404))["code"] == "worker_not_found"
         for verb in ("disable", "enable", "revoke"):
             assert (await op.post(f"/workers/{worker}/{verb}", status=404))["code"] == "worker_not_found"
@@ -144,7 +144,9 @@ async def test_a_key_that_cannot_be_is_refused(served_on_sqlite: Served) -> None
     assert (await op.post("/keys", {"kind": "root"}, status=422))["code"] == "invalid_body"
     assert (await op.post("/keys", {"scopes": ["admin:read"]}, status=422))["code"] == "invalid_scope"
     assert (await op.post("/keys", {"kind": "worker"}, status=422))["code"] == "invalid_field"
-    assert (await op.post("/keys", {"kind": "worker", "workerId": NOBODYS}, status=404))["code"] == "worker_not_found"
+    assert (await op.post("/keys", {"kind": "worker", "workerId": UNKNOWN_ID}, status=404))[
+        "code"
+    ] == "worker_not_found"
     assert (await op.get("/keys"))["keys"] == []
 
 

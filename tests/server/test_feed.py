@@ -18,7 +18,7 @@ from holdfast.server.live import feed as feeds
 from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer
 from holdfast.server.live.feed import EventFeed
 from holdfast.store import Tx
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.server.event_reader import watching
 from tests.server.steps import Served, serving
 
@@ -212,7 +212,7 @@ async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
             : len(wanted)
         ]
     assert asked == [1, 1]
-    assert await feed.about([NOBODYS]) == {}, "a job that was pruned"
+    assert await feed.about([UNKNOWN_ID]) == {}, "a job that was pruned"
 
 
 async def test_a_database_that_is_replaced_while_its_log_is_checked_is_checked_again(

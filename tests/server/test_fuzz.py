@@ -72,7 +72,7 @@ CHECKS = {GenerationMode.POSITIVE: ALWAYS, GenerationMode.NEGATIVE: [*ALWAYS, ne
 INSIDES = re.compile(r"Traceback|File \"|\.py\b|SELECT |INSERT |asyncpg|sqlite3|psycopg|uvicorn|msgspec|/usr/|/home/")
 EACH_BY_ITSELF = ("/api/worker/report",)  # one that cannot be taken is refused within an answer of 200
 OTHER = {Kind.CLIENT: Kind.WORKER, Kind.WORKER: Kind.ADMIN, Kind.ADMIN: Kind.CLIENT}
-NOBODYS = text_of(Kind.CLIENT, "0" * 16, "0" * 64)
+UNKNOWN_KEY = text_of(Kind.CLIENT, "0" * 16, "0" * 64)
 
 
 @dataclass
@@ -175,7 +175,7 @@ def test_every_answer_is_a_documented_one(
         at_once(case)
         guarded = targets[pick % len(targets)]
         if not route.local:  # else whoever is on this machine may ask
-            for key in (None, NOBODYS):
+            for key in (None, UNKNOWN_KEY):
                 assert send(case, guarded, key).status_code in (401, 429)
             assert send(case, guarded, guarded.keys[OTHER[kind]]).status_code == 403
         statuses = set()

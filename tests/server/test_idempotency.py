@@ -60,7 +60,7 @@ async def test_two_different_keys_in_one_request_are_a_contradiction(served: Ser
     assert (await served.engine.reads.page()).jobs == []
 
 
-async def test_a_key_that_comes_back_with_another_request_is_refused(served: Served) -> None:
+async def test_an_idempotency_key_reused_with_a_different_request_is_rejected(served: Served) -> None:
     """C-19, SEC-48: nothing changes."""
     made = (await hand_in(served, key="k")).json()["jobId"]
     for other in ({"payload": {"to": "b"}}, {"jobType": "OTHER"}, {"priority": 1}, {"delaySeconds": 5}):

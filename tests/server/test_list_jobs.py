@@ -4,7 +4,7 @@ import base64
 
 from holdfast.model import NewJob
 from holdfast.server.api.cursors import MAC_BYTES
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.server.steps import Served, bearer, client_key
 
 
@@ -21,7 +21,7 @@ async def test_each_filter_narrows_the_list(served: Served, worker: str) -> None
         for one in await served.engine.create_many(
             [
                 NewJob(type="A", tags=["red", "big"]),
-                NewJob(type="B", tags=["red"], subject="video 7", parent_id=NOBODYS),
+                NewJob(type="B", tags=["red"], subject="video 7", parent_id=UNKNOWN_ID),
                 NewJob(type="A", queue="slow"),
                 NewJob(type="C", priority=100),
             ]
@@ -35,7 +35,7 @@ async def test_each_filter_narrows_the_list(served: Served, worker: str) -> None
     assert await listed(served, queue="slow") == [c]
     assert await listed(served, tag="red") == [b, a]
     assert await listed(served, tag="red", jobType="A") == [a]
-    assert await listed(served, subject="video 7") == await listed(served, parentId=NOBODYS) == [b]
+    assert await listed(served, subject="video 7") == await listed(served, parentId=UNKNOWN_ID) == [b]
     assert await listed(served, subject="video") == await listed(served, parentId=a) == []
     assert await listed(served, subject="video 7", jobType="A") == []
     assert await listed(served, status="RUNNING") == [d]

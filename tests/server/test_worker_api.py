@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.model import NewJob
-from tests.engine.steps import NOBODYS, stored
+from tests.engine.steps import UNKNOWN_ID, stored
 from tests.server.http_worker import Hand, hand, held
 from tests.server.steps import ADMIN, Served
 
@@ -168,9 +168,9 @@ async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(served: Se
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))
     job = await me.claim_one()
-    strange = [{"jobId": NOBODYS, "leaseToken": NOBODYS}, {"jobId": "what?", "leaseToken": ""}]
+    strange = [{"jobId": UNKNOWN_ID, "leaseToken": UNKNOWN_ID}, {"jobId": "what?", "leaseToken": ""}]
     beat = await me.told("heartbeat", status="busy", slots=4, leases=[held(job), *strange])
-    assert (beat["lost"], beat["cancel"], beat["drain"]) == ([NOBODYS, "what?"], [], False)
+    assert (beat["lost"], beat["cancel"], beat["drain"]) == ([UNKNOWN_ID, "what?"], [], False)
     assert list(beat["leaseExpiresAt"]) == [job["jobId"]]
     assert beat["leaseExpiresAt"][job["jobId"]] > job["leaseExpiresAt"]
     assert datetime.fromisoformat(beat["serverTime"]).tzinfo is not None
@@ -221,7 +221,7 @@ async def test_neither_an_id_nor_a_stolen_token_lets_another_worker_write(served
     job, other = await owner.claim_one(jobTypes=["one"]), await thief.claim_one(jobTypes=["two"])
     before = await stored(served.engine, job["jobId"])
     for verb, words in WORDS.items():
-        for token in (other["leaseToken"], job["leaseToken"], NOBODYS, "", "no token"):
+        for token in (other["leaseToken"], job["leaseToken"], UNKNOWN_ID, "", "no token"):
             refusal = await thief.refused(verb, jobId=job["jobId"], leaseToken=token, **words)
             assert refusal["jobId"] == job["jobId"]
             assert "payload" not in refusal
@@ -263,8 +263,8 @@ async def test_many_words_are_answered_each_in_its_place(served: Served) -> None
     jobs = await claimed(served, me, 6, lifecycle="generation")
     answer = await me.told(
         "report",
-        progress=[{**held(jobs[0]), "progressPercent": 10}, {"jobId": NOBODYS, "leaseToken": NOBODYS}],
-        complete=[{**held(jobs[0]), "result": 1}, held(jobs[1]), {**held(jobs[2]), "leaseToken": NOBODYS}],
+        progress=[{**held(jobs[0]), "progressPercent": 10}, {"jobId": UNKNOWN_ID, "leaseToken": UNKNOWN_ID}],
+        complete=[{**held(jobs[0]), "result": 1}, held(jobs[1]), {**held(jobs[2]), "leaseToken": UNKNOWN_ID}],
         fail=[{**held(jobs[3]), "errorCode": "E"}],
         release=[held(jobs[4])],
         reject=[{**held(jobs[5]), "errorCode": "E_NO"}],
@@ -284,7 +284,7 @@ async def test_words_that_come_at_once_share_a_commit_and_not_their_fate(served:
     me = await hand(served)
     jobs = await claimed(served, me, 40)
     said = [{**held(job), "result": place} for place, job in enumerate(jobs)]
-    said[7]["leaseToken"], said[8]["result"] = NOBODYS, "x" * 300_000
+    said[7]["leaseToken"], said[8]["result"] = UNKNOWN_ID, "x" * 300_000
     asked.clear()
     answers = await asyncio.gather(*(me.say("complete", **each) for each in said))
     assert [answer.status_code for answer in answers] == [*[200] * 7, 409, 413, *[200] * 31]
@@ -315,7 +315,7 @@ async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Ser
 
 async def test_a_report_has_an_end(served: Served) -> None:
     me = await hand(served)
-    words = [{"jobId": NOBODYS, "leaseToken": NOBODYS}] * 501
+    words = [{"jobId": UNKNOWN_ID, "leaseToken": UNKNOWN_ID}] * 501
     answer = await me.say("report", complete=words, release=words)
     assert (answer.status_code, answer.json()["code"], answer.json()["limit"]) == (413, "report_too_large", 1000)
     assert (await me.told("report"))["complete"] == []

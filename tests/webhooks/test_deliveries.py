@@ -12,7 +12,7 @@ from holdfast.errors import Conflict, Invalid, NotFound
 from holdfast.ids import SeededIds
 from holdfast.model.webhook import DeliveryTry
 from holdfast.store import open_store
-from tests.engine.steps import NOBODYS, ask
+from tests.engine.steps import UNKNOWN_ID, ask
 from tests.webhooks.steps import create, sent_to, subscribe
 
 DAY = 86_400
@@ -236,7 +236,7 @@ async def test_what_cannot_be_replayed(engine: Engine) -> None:
         await engine.webhooks.replay_delivery(delivery.id)
     assert refused.value.code == "webhook_disabled"
     await engine.webhooks.delete(webhook)
-    for unknown in (delivery.id, NOBODYS, "no id"):
+    for unknown in (delivery.id, UNKNOWN_ID, "no id"):
         with pytest.raises(NotFound):
             await engine.webhooks.replay_delivery(unknown)
 
@@ -259,7 +259,7 @@ async def test_deliveries_come_in_pages_the_newest_first(engine: Engine) -> None
     with pytest.raises(Invalid):
         await engine.webhooks.deliveries(webhook, limit=0)
     with pytest.raises(NotFound):
-        await engine.webhooks.deliveries(NOBODYS)
+        await engine.webhooks.deliveries(UNKNOWN_ID)
 
 
 async def test_what_is_over_leaves_after_a_week_and_what_waits_does_not(engine: Engine, clock: MovableClock) -> None:

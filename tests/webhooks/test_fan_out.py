@@ -19,7 +19,7 @@ from holdfast.model.reports import Progress
 from holdfast.model.webhook import ENDINGS
 from holdfast.store import open_store, q
 from holdfast.store.queries import Query
-from tests.engine.steps import NOBODYS, ask, bring, run
+from tests.engine.steps import UNKNOWN_ID, ask, bring, run
 from tests.webhooks.steps import complete, create, fail, sent_to, subscribe
 
 
@@ -187,7 +187,7 @@ async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
 
 async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: MovableClock) -> None:
     ahead = "(name, pos, job_id, seq, read_at) VALUES ('ahead', 1000000000, :id, 0, :at) RETURNING name"
-    await ask(engine, f"INSERT INTO holdfast_readers {ahead}", id=NOBODYS, at=clock.now())
+    await ask(engine, f"INSERT INTO holdfast_readers {ahead}", id=UNKNOWN_ID, at=clock.now())
     await subscribe(engine)
     await create(engine)
     assert (await engine.webhooks.fan_out()).made == 1

@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, Invalid, NotFound, UnknownName
 from holdfast.ids import SeededIds
 from holdfast.model.webhook import ENDINGS, WebhookFilter
 from holdfast.store import open_store
-from tests.engine.steps import NOBODYS
+from tests.engine.steps import UNKNOWN_ID
 from tests.webhooks.steps import NOWHERE, subscribe
 
 
@@ -127,7 +127,7 @@ async def test_a_deleted_webhook_is_gone_and_its_neighbour_is_not(engine: Engine
     webhook, other = await subscribe(engine), await subscribe(engine)
     await engine.webhooks.delete(webhook)
     assert [hook.id for hook in await engine.webhooks.all()] == [other]
-    for unknown in (webhook, NOBODYS, "no id"):
+    for unknown in (webhook, UNKNOWN_ID, "no id"):
         with pytest.raises(NotFound):
             await engine.webhooks.get(unknown)
         with pytest.raises(NotFound):

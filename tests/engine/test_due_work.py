@@ -1,4 +1,4 @@
-"""What maintenance would find to do: each thing is seen when its time has come, and not before."""
+"""`polls.due_work`: each kind of maintenance work is reported when it is due, and not before."""
 
 import pytest
 
@@ -21,7 +21,7 @@ async def swept(engine: Engine) -> None:
     await engine.maintenance.record_sweep()
 
 
-async def test_where_nothing_happens_there_is_nothing_to_do(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_no_work_is_due_when_nothing_has_expired(engine: Engine, worker: str, clock: MovableClock) -> None:
     await engine.create(NewJob(type="waits"))
     await engine.create(NewJob(type="later", delay_seconds=60))
     await engine.create(NewJob(type="new", lifecycle="orchestration"), accept=False)
@@ -29,7 +29,7 @@ async def test_where_nothing_happens_there_is_nothing_to_do(engine: Engine, work
     assert await seen(engine) == set()
 
 
-async def test_that_nobody_has_swept_for_half_an_interval_is_seen(engine: Engine, clock: MovableClock) -> None:
+async def test_unswept_is_due_after_half_a_sweep_interval(engine: Engine, clock: MovableClock) -> None:
     clock.advance(5)
     assert await seen(engine) == {"unswept"}
     await engine.maintenance.record_sweep()
@@ -39,14 +39,14 @@ async def test_that_nobody_has_swept_for_half_an_interval_is_seen(engine: Engine
     assert await seen(engine) == set()
 
 
-async def test_a_sweep_of_another_kind_is_none_of_ours(engine: Engine, clock: MovableClock) -> None:
+async def test_a_sweep_of_another_kind_does_not_count_as_a_reap(engine: Engine, clock: MovableClock) -> None:
     await ask(engine, "UPDATE holdfast_sweeps SET name = 'another' RETURNING name")
     assert await seen(engine) == {"unswept"}
     await engine.maintenance.record_sweep()
     assert await seen(engine) == set()
 
 
-async def test_a_delayed_job_is_seen_when_it_is_ripe(engine: Engine, clock: MovableClock) -> None:
+async def test_a_delayed_job_is_due_work_once_its_delay_is_over(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="soon", delay_seconds=3))
     clock.advance(2.9)
     assert await seen(engine) == set()
@@ -56,7 +56,7 @@ async def test_a_delayed_job_is_seen_when_it_is_ripe(engine: Engine, clock: Mova
     assert await seen(engine) == set()
 
 
-async def test_what_runs_is_looked_at_whether_its_lease_is_over_or_not(engine: Engine, worker: str) -> None:
+async def test_a_running_job_is_due_work_even_before_its_lease_expires(engine: Engine, worker: str) -> None:
     """A clock of its policy may be over, or its process be dead."""
     lease = await run(engine, worker)
     assert await seen(engine) == {"running"}
@@ -64,7 +64,7 @@ async def test_what_runs_is_looked_at_whether_its_lease_is_over_or_not(engine: E
     assert await seen(engine) == set()
 
 
-async def test_a_job_that_nobody_accepted_is_seen_after_a_minute(engine: Engine, clock: MovableClock) -> None:
+async def test_an_unaccepted_job_is_an_orphan_after_a_minute(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="new", lifecycle="orchestration"), accept=False)
     clock.advance(59)
     await engine.maintenance.record_sweep()
@@ -75,10 +75,10 @@ async def test_a_job_that_nobody_accepted_is_seen_after_a_minute(engine: Engine,
     assert await seen(engine) == set()
 
 
-async def test_a_worker_that_is_silent_is_seen_and_a_day_later_forgotten(
+async def test_a_worker_without_heartbeats_is_due_as_silent_and_a_day_later_for_removal(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """The one that beats is neither."""
+    """A worker that sends heartbeats is neither."""
     other = (await engine.workers.register()).id
     await engine.heartbeat(worker, [])
     await engine.heartbeat(other, [], liveness=Liveness.OFFLINE)
@@ -98,7 +98,9 @@ async def test_a_worker_that_is_silent_is_seen_and_a_day_later_forgotten(
     assert await seen(engine) == set()
 
 
-async def test_a_worker_is_offline_before_it_is_forgotten(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_silent_worker_is_marked_offline_before_it_is_removed(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     clock.advance(2 * DAY)
     await sweep(engine, clock, 130)
     assert await seen(engine) == {"silent"}
@@ -106,9 +108,7 @@ async def test_a_worker_is_offline_before_it_is_forgotten(engine: Engine, worker
     assert await seen(engine) == {"forgotten"}
 
 
-async def test_a_worker_of_whom_an_operator_said_something_is_not_forgotten(
-    engine: Engine, clock: MovableClock
-) -> None:
+async def test_remote_and_disabled_workers_are_not_due_for_removal(engine: Engine, clock: MovableClock) -> None:
     remote, switched_off = (await engine.workers.register(kind="remote")).id, (await engine.workers.register()).id
     await engine.workers.disable(switched_off)
     for worker in (remote, switched_off):
@@ -118,7 +118,7 @@ async def test_a_worker_of_whom_an_operator_said_something_is_not_forgotten(
     assert await seen(engine) == set()
 
 
-async def test_an_old_answer_to_a_claim_is_seen(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_an_old_claim_request_is_due_for_pruning(engine: Engine, worker: str, clock: MovableClock) -> None:
     await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim_once(worker, "r-1") or []
     await engine.complete(worker, lease.id, lease.token)
@@ -132,7 +132,7 @@ async def test_an_old_answer_to_a_claim_is_seen(engine: Engine, worker: str, clo
     assert await seen(engine) == set()
 
 
-async def test_a_session_that_is_over_is_seen(engine: Engine, clock: MovableClock) -> None:
+async def test_an_expired_session_is_due_for_pruning(engine: Engine, clock: MovableClock) -> None:
     await engine.sessions.begin("k", 60)
     await engine.sessions.begin("k", 120)
     assert await seen(engine) == set()
@@ -144,14 +144,14 @@ async def test_a_session_that_is_over_is_seen(engine: Engine, clock: MovableCloc
 
 
 async def note(engine: Engine, worker: str, *, times: int) -> None:
-    """So many lines about it, at once."""
+    """Record so many worker events at the same time."""
     for number in range(times):
         await engine.heartbeat(worker, [], liveness=(Liveness.ACTIVE, Liveness.IDLE)[number % 2])
         await engine.maintenance.record_worker_events()
     await engine.maintenance.record_sweep()
 
 
-async def test_an_old_line_about_a_worker_is_seen_unless_it_is_the_last(
+async def test_old_worker_events_are_due_for_pruning_except_the_last_one(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     await note(engine, worker, times=1)
@@ -164,7 +164,9 @@ async def test_an_old_line_about_a_worker_is_seen_unless_it_is_the_last(
     assert await seen(engine) == set()
 
 
-async def test_a_worker_is_judged_by_its_own_lines(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_worker_events_are_due_by_the_age_of_that_workers_own_events(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """Neither by those of jobs, which are older, nor by another worker's, of which there are more or earlier ones."""
     job = await engine.create(NewJob(type="waits"))
     clock.advance(DAY)

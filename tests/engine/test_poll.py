@@ -1,4 +1,4 @@
-"""look: what an idle worker learns from one query, and what those who watch over workers ask."""
+"""`polls`: the query of an idle worker, and the queries of the processes that monitor workers."""
 
 import re
 from typing import Any
@@ -12,18 +12,18 @@ from holdfast.model import NewJob
 from holdfast.model.reports import HeldLease
 from holdfast.store import q
 from holdfast.store.queries import Query
-from tests.engine.steps import NOBODYS, held, run
+from tests.engine.steps import UNKNOWN_ID, held, run
 
 # -- an idle worker ---------------------------------------------------------------------------------------------------
 
 
-async def test_where_nothing_is_there_is_nothing_to_claim(engine: Engine, worker: str) -> None:
+async def test_a_poll_of_an_empty_queue_reports_nothing(engine: Engine, worker: str) -> None:
     seen = await engine.polls.poll(worker)
     assert (seen.any, seen.due, seen.ripe, seen.lost, seen.next_in) == (False, False, False, False, None)
     assert seen.enabled
 
 
-async def test_a_job_that_is_due_is_seen_until_it_is_taken(engine: Engine, worker: str) -> None:
+async def test_a_poll_reports_a_due_job_until_it_is_claimed(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="echo"))
     seen = await engine.polls.poll(worker)
     assert seen.due
@@ -32,7 +32,7 @@ async def test_a_job_that_is_due_is_seen_until_it_is_taken(engine: Engine, worke
     assert not (await engine.polls.poll(worker)).any
 
 
-async def test_a_job_of_one_kind_does_not_make_another_look_due(engine: Engine, worker: str) -> None:
+async def test_a_poll_reports_only_the_job_types_asked_for(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="mine"))
     await engine.claim(worker)
     await engine.create(NewJob(type="theirs"))
@@ -40,7 +40,9 @@ async def test_a_job_of_one_kind_does_not_make_another_look_due(engine: Engine, 
     assert (await engine.polls.poll(worker, types=["theirs"])).due
 
 
-async def test_a_delayed_job_is_announced_and_then_it_is_ripe(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_poll_reports_the_time_of_the_next_delayed_job_and_then_that_it_is_due(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     for seconds in (50, 5, 20):
         await engine.create(NewJob(type="later", delay_seconds=seconds))
     await run(engine, worker)
@@ -55,7 +57,7 @@ async def test_a_delayed_job_is_announced_and_then_it_is_ripe(engine: Engine, wo
     assert (await engine.polls.poll(worker)).next_in == 14
 
 
-async def test_a_lease_that_ran_out_is_seen_in_its_queue(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_poll_reports_an_expired_lease_in_its_queues(engine: Engine, worker: str, clock: MovableClock) -> None:
     await run(engine, worker, queue="a")
     clock.advance(29)
     assert not (await engine.polls.poll(worker)).lost
@@ -64,7 +66,7 @@ async def test_a_lease_that_ran_out_is_seen_in_its_queue(engine: Engine, worker:
     assert lost == [True, True, False]
 
 
-async def test_a_worker_that_was_switched_off_learns_it(engine: Engine, worker: str) -> None:
+async def test_a_poll_tells_a_disabled_worker_that_it_is_disabled(engine: Engine, worker: str) -> None:
     other = (await engine.workers.register()).id
     await engine.create(NewJob(type="echo"))
     await engine.workers.disable(worker)
@@ -73,9 +75,9 @@ async def test_a_worker_that_was_switched_off_learns_it(engine: Engine, worker: 
     assert (await engine.polls.poll(other)).any
 
 
-async def test_a_worker_that_nobody_knows_is_told_so(engine: Engine) -> None:
+async def test_a_poll_of_an_unregistered_worker_is_not_found(engine: Engine) -> None:
     with pytest.raises(NotFound, match="register it before it claims") as caught:
-        await engine.polls.poll(NOBODYS)
+        await engine.polls.poll(UNKNOWN_ID)
     assert caught.value.code == "worker_not_found"
 
 
@@ -90,7 +92,7 @@ async def test_a_worker_that_nobody_knows_is_told_so(engine: Engine) -> None:
     ],
     ids=["queue", "type", "capability", "tenant", "paused"],
 )
-async def test_what_a_worker_may_not_take_does_not_keep_it_awake(
+async def test_a_poll_ignores_jobs_that_the_worker_may_not_claim(
     engine: Engine, job: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     worker = (await engine.workers.register(tenants=["default"])).id
@@ -109,13 +111,13 @@ def conditions(query: Query) -> set[str]:
     return {line for line in lines if re.match(r"AND .*\bl\.(queue|type|tenant|requires)\b", line)}
 
 
-def test_look_and_claim_agree_on_what_a_worker_may_take() -> None:
-    """One query cannot use the other, so the conditions stand in both: word for word."""
+def test_claimable_and_open_lanes_have_the_same_conditions() -> None:
+    """One query cannot use the other, so both contain the same conditions."""
     assert conditions(q.claimable) == conditions(q.open_lanes)
     assert len(conditions(q.claimable)) == 5
 
 
-async def test_an_idle_worker_asks_one_query(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_poll_is_one_query(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = engine.store.transaction_class
     original, asked = transaction.all, list[str]()
 
@@ -128,17 +130,17 @@ async def test_an_idle_worker_asks_one_query(engine: Engine, worker: str, monkey
     assert asked == ["claimable"]
 
 
-@pytest.mark.parametrize("asked", [("no uuid",), (NOBODYS, "a"), (NOBODYS, None, [7])])
-async def test_nonsense_is_refused(engine: Engine, asked: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("asked", [("no uuid",), (UNKNOWN_ID, "a"), (UNKNOWN_ID, None, [7])])
+async def test_a_poll_with_invalid_arguments_is_rejected(engine: Engine, asked: tuple[Any, ...]) -> None:
     with pytest.raises(HoldfastError) as caught:
         await engine.polls.poll(*asked)
     assert caught.value.code.startswith("invalid_")
 
 
-# -- those who watch --------------------------------------------------------------------------------------------------
+# -- monitoring workers -----------------------------------------------------------------------------------------------
 
 
-async def test_the_processes_that_hold_jobs_are_known(engine: Engine, worker: str) -> None:
+async def test_instances_lists_the_processes_that_hold_jobs(engine: Engine, worker: str) -> None:
     assert await engine.polls.instances() == []
     first = await run(engine, worker, instance="a")
     for instance in ("a", "b", None):
@@ -150,8 +152,8 @@ async def test_the_processes_that_hold_jobs_are_known(engine: Engine, worker: st
     assert sorted(await engine.polls.instances()) == ["a", "b"]
 
 
-async def test_what_one_process_of_a_worker_holds_is_known(engine: Engine, worker: str) -> None:
-    """Asked when the answer to a claim was lost: all of it, and nothing of anybody else."""
+async def test_held_by_lists_the_leases_of_one_process(engine: Engine, worker: str) -> None:
+    """Called when the answer to a claim was lost: all leases of this process, and no others."""
     other = (await engine.workers.register()).id
     mine = [await run(engine, worker, instance=instance) for instance in ("a", "a.live")]
     await run(engine, worker, instance="b")
@@ -162,8 +164,8 @@ async def test_what_one_process_of_a_worker_holds_is_known(engine: Engine, worke
     assert await engine.polls.held_by(worker, "a") == [held(mine[0])]
 
 
-async def test_a_worker_learns_what_should_not_go_on(engine: Engine, worker: str, clock: MovableClock) -> None:
-    """Canceled, finished, taken away, another's, unknown, impossible; what is fine is not named."""
+async def test_to_stop_lists_canceled_and_lost_leases(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """Canceled, finished, reaped, of another worker, unknown, malformed; a valid lease is not listed."""
     fine, canceled, done, lost = [await run(engine, worker, instance=name) for name in ("a", "a", "a", "b")]
     other = (await engine.workers.register()).id
     others = await run(engine, other)
@@ -173,6 +175,6 @@ async def test_a_worker_learns_what_should_not_go_on(engine: Engine, worker: str
     [again] = await engine.claim(worker, types=[lost.type])
     assert again.token != lost.token
     bad = [held(lease) for lease in (canceled, done, lost, others)]
-    bad += [HeldLease(fine.id, NOBODYS), HeldLease(NOBODYS, fine.token), HeldLease("nonsense", "nonsense")]
+    bad += [HeldLease(fine.id, UNKNOWN_ID), HeldLease(UNKNOWN_ID, fine.token), HeldLease("nonsense", "nonsense")]
     assert await engine.polls.to_stop(worker, [held(fine), *bad, held(again)]) == bad
     assert await engine.polls.to_stop(worker, []) == []

@@ -1,4 +1,4 @@
-"""From settings to an engine."""
+"""Policies of jobs from settings, job types and lifecycles."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ async def policies(settings: Settings, *new: NewJob, declared: JobType | None = 
 PLAIN, IMAGE, VIDEO = NewJob(type="a"), NewJob(type="b", lifecycle="images"), NewJob(type="c", lifecycle="transcode")
 
 
-async def test_a_default_fills_in_what_the_lifecycle_leaves_open() -> None:
+async def test_a_default_setting_applies_only_where_the_lifecycle_sets_no_value() -> None:
     plain, video = await policies(load({}, NO_FILE), PLAIN, VIDEO)
     assert (plain.lease_seconds, plain.heartbeat_seconds, plain.max_attempts) == (30, 10, 5)
     assert (video.lease_seconds, video.heartbeat_seconds, video.max_attempts) == (1800, 30, 3)
@@ -59,7 +59,7 @@ async def test_a_setting_that_is_given_wins_even_if_it_is_the_default() -> None:
     assert video.no_progress_seconds is None
 
 
-async def test_request_over_job_type_over_setting_over_lifecycle() -> None:
+async def test_policy_precedence_is_request_job_type_setting_lifecycle() -> None:
     """R003-135, R003-140."""
     settings = load({"HOLDFAST_LEASE_SECONDS": "600", "HOLDFAST_MAX_ATTEMPTS": "8"}, NO_FILE)
     declared = JobType(name="c", lifecycle="transcode", policy={"max_attempts": 6, "lease_seconds": 700})
@@ -72,7 +72,7 @@ async def test_request_over_job_type_over_setting_over_lifecycle() -> None:
     assert (undeclared.max_attempts, undeclared.lease_seconds) == (8, 600)
 
 
-async def test_a_setting_of_one_lifecycle_changes_no_other_and_wins_over_that_of_all() -> None:
+async def test_a_per_lifecycle_setting_overrides_the_global_one_for_that_lifecycle_only() -> None:
     """R003-135, R003-136, R003-137, R003-139, R003-140."""
     alone = {"LEASE_SECONDS": "900", "HEARTBEAT_SECONDS": "60", "MAX_ATTEMPTS": "4", "OFFLINE_SECONDS": "240"}
     alone["NO_PROGRESS_SECONDS"] = "off"
@@ -86,8 +86,8 @@ async def test_a_setting_of_one_lifecycle_changes_no_other_and_wins_over_that_of
     assert (plain.lease_seconds, plain.offline_seconds, plain.max_attempts) == (30, 90, 8)
 
 
-async def test_whoever_runs_a_job_or_watches_over_it_needs_no_settings(tmp_path: Path) -> None:
-    """R003-135, R003-137, R003-139, R003-140: what held when a job was created goes with it."""
+async def test_worker_and_reaper_use_the_policy_stored_with_the_job_not_their_own_settings(tmp_path: Path) -> None:
+    """R003-135, R003-137, R003-139, R003-140: the policy is stored when a job is created."""
     alone = {"LEASE_SECONDS": "300", "MAX_ATTEMPTS": "2", "OFFLINE_SECONDS": "240", "NO_PROGRESS_SECONDS": "600"}
     environment = {f"HOLDFAST_LIFECYCLE_TRANSCODE_{name}": value for name, value in alone.items()}
     clock, place = MovableClock(), {"data_dir": str(tmp_path)}
@@ -120,13 +120,13 @@ async def test_a_job_type_adds_error_codes_to_those_of_its_lifecycle() -> None:
     assert (site.treat("captcha").value, site.treat("other").value) == ("throttled", "transient")
 
 
-async def test_a_heartbeat_that_a_shorter_lease_leaves_no_room_for_is_cut() -> None:
+async def test_a_lifecycle_heartbeat_interval_is_shortened_to_fit_a_configured_lease() -> None:
     """R003-136: the 20 s are the operator's word; the 30 s between heartbeats of `transcode` are not."""
     plain, video = await policies(load({"HOLDFAST_LEASE_SECONDS": "21"}, NO_FILE), PLAIN, VIDEO)
     assert (plain.heartbeat_seconds, video.lease_seconds, video.heartbeat_seconds) == (10, 21, 7)
 
 
-async def test_settings_of_a_lifecycle_that_make_no_policy_are_refused_at_the_start() -> None:
+async def test_lifecycle_settings_that_contradict_each_other_are_rejected_at_startup() -> None:
     settings = load({"HOLDFAST_LIFECYCLE_TRANSCODE_HEARTBEAT_SECONDS": "1800"}, NO_FILE)
     with pytest.raises(Invalid, match=r"lifecycle_transcode_heartbeat_seconds: .* must be shorter than") as caught:
         await policies(settings)
@@ -149,7 +149,7 @@ async def test_a_lifecycle_of_the_app_has_settings_too(tmp_path: Path) -> None:
     assert job.max_attempts == 2
 
 
-async def test_a_process_without_the_app_takes_settings_of_its_lifecycles(tmp_path: Path) -> None:
+async def test_a_process_without_the_app_accepts_settings_of_a_lifecycle_stored_in_the_database(tmp_path: Path) -> None:
     """R003-140: once the app has declared it in the database; a server may create such jobs, too."""
     lifecycles = Lifecycles(Machine("night-shift", words=DEFAULT.words, moves=map(str, DEFAULT.moves)))
     place = {"data_dir": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""openings: what one asks for all who wait, and who of them may take it."""
+"""`polls.open_work`: one query for all waiting claims, and which worker may take which job."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from holdfast.engine import Engine
 from holdfast.engine.polls.open_work import READY_MAX
 from holdfast.model import NewJob
 from holdfast.store import q
-from tests.engine.steps import NOBODYS, run
-from tests.engine.test_look import conditions
+from tests.engine.steps import UNKNOWN_ID, run
+from tests.engine.test_poll import conditions
 
 
 async def lanes(engine: Engine, **asked: Any) -> list[tuple[str, str, str]]:
@@ -36,12 +36,12 @@ async def test_a_lane_stays_open_while_one_of_its_jobs_is_left(engine: Engine, w
         assert [lane.ready for lane in found] == ([left] if left else [])
 
 
-async def test_a_crowd_of_jobs_is_not_counted_to_its_end(engine: Engine) -> None:
+async def test_open_work_counts_ready_jobs_up_to_a_limit(engine: Engine) -> None:
     await engine.create_many([NewJob(type="echo") for _ in range(READY_MAX + 1)])
     assert [lane.ready for lane in (await engine.polls.open_work()).lanes] == [READY_MAX]
 
 
-async def test_only_what_somebody_waits_for_is_looked_at(engine: Engine) -> None:
+async def test_open_work_covers_only_the_queues_and_types_asked_for(engine: Engine) -> None:
     for queue, name in (("a", "x"), ("b", "y")):
         await engine.create(NewJob(type=name, queue=queue))
     assert await lanes(engine, queues=["a", "c"]) == [("default", "a", "x")]
@@ -59,7 +59,9 @@ async def test_a_paused_queue_is_closed_for_its_tenant(engine: Engine) -> None:
     assert len(await lanes(engine)) == 4
 
 
-async def test_what_comes_later_and_what_was_lost_is_told(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_open_work_reports_the_next_delayed_job_and_expired_leases(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     found = await engine.polls.open_work()
     assert (found.next_in, found.lost) == (None, False)
     await run(engine, worker)
@@ -74,8 +76,8 @@ async def test_what_comes_later_and_what_was_lost_is_told(engine: Engine, worker
     assert (await engine.polls.open_work()).next_in == 0
 
 
-async def test_a_claimant_may_take_what_claim_would_give_it(engine: Engine) -> None:
-    """The rules stand in SQL for claim and in Python for whoever waits: they agree on every pair."""
+async def test_may_take_agrees_with_what_a_claim_would_return(engine: Engine) -> None:
+    """The rules exist in SQL for claims and in Python for waiting claims: they agree on every pair."""
     workers = [
         (await engine.workers.register(tenants=tenants, capabilities=capabilities)).id
         for tenants in (None, ["acme"], ["acme", "default"])
@@ -95,22 +97,22 @@ async def test_a_claimant_may_take_what_claim_would_give_it(engine: Engine) -> N
             assert known[worker].may_take(lane) == (await engine.polls.poll(worker, types=[name])).due, (worker, lane)
 
 
-async def test_claimants_are_those_asked_for_that_are_not_disabled(engine: Engine, worker: str) -> None:
+async def test_claimants_lists_only_enabled_workers_asked_for(engine: Engine, worker: str) -> None:
     other, _not_asked_for = (await engine.workers.register()).id, (await engine.workers.register()).id
     await engine.workers.disable(other)
-    assert list(await engine.polls.claimants([worker, other, NOBODYS])) == [worker]
+    assert list(await engine.polls.claimants([worker, other, UNKNOWN_ID])) == [worker]
 
 
-def test_openings_and_look_agree_on_what_is_closed() -> None:
-    """Word for word; what depends on the worker is judged afterwards."""
+def test_open_work_and_claimable_share_their_conditions() -> None:
+    """The same text; conditions on the worker are checked afterwards."""
     assert conditions(q.open_work) < conditions(q.claimable)
     assert len(conditions(q.open_work)) == 3
 
 
-async def test_the_policies_of_jobs_are_known_by_their_ids(engine: Engine) -> None:
+async def test_policies_of_jobs_are_read_by_job_id(engine: Engine) -> None:
     one = await engine.create(NewJob(type="echo"))
     two = await engine.create(NewJob(type="video", lifecycle="transcode"))
     await engine.create(NewJob(type="third", lifecycle="images"))
-    found = await engine.reads.policies_of_jobs([one.id, two.id, NOBODYS])
+    found = await engine.reads.policies_of_jobs([one.id, two.id, UNKNOWN_ID])
     assert set(found) == {one.id, two.id}
     assert (await engine.reads.snapshot(found[two.id])).machine.words["succeeded"] == "ready"

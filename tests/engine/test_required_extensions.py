@@ -1,4 +1,4 @@
-"""Which extensions a job type needs, who may say so, and that its jobs follow."""
+"""Which extensions a job type needs, which app may declare them, and that its jobs follow."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ from holdfast.model import Job, JobType, NewJob
 from holdfast.store import Tx, open_store, q
 from holdfast.store.queries import Query
 
-Opens = Callable[..., Awaitable[Engine]]
+OpenApp = Callable[..., Awaitable[Engine]]
 
 
 async def nothing(_tx: Tx, _verb: str, _job: Job) -> None:
@@ -26,8 +26,8 @@ async def nothing(_tx: Tx, _verb: str, _job: Job) -> None:
 
 
 @pytest.fixture
-async def opens(store_url: str, clock: MovableClock) -> AsyncIterator[Opens]:
-    """A process of an app: its engine, with a hook of each of these extensions on the type."""
+async def open_app(store_url: str, clock: MovableClock) -> AsyncIterator[OpenApp]:
+    """Opens a process of an app: its engine, with a hook of each of these extensions on the type."""
     engines: list[Engine] = []
 
     async def opened(*extensions: str, app: str | None = None, other: bool = False) -> Engine:
@@ -52,20 +52,20 @@ async def needs(engine: Engine) -> tuple[list[str] | None, list[list[str] | None
     ]
 
 
-async def test_a_job_that_is_there_already_needs_the_hooks_of_an_app_that_starts(opens: Opens) -> None:
-    plain = await opens()
+async def test_existing_jobs_need_the_hooks_of_an_app_that_starts_later(open_app: OpenApp) -> None:
+    plain = await open_app()
     for _ in range(3):
         await plain.create(NewJob(type="n"))
     worker = (await plain.workers.register(name="w")).id
     [first] = await plain.claim(worker)
-    app = await opens("toy", app="a")
+    app = await open_app("toy", app="a")
     assert await needs(app) == (["toy"], [["toy"]] * 3)
     with pytest.raises(ExtensionMissing):
         await plain.complete(worker, first.id, first.token)
 
 
-async def test_hooks_on_one_type_are_needed_by_no_other(opens: Opens) -> None:
-    app = await opens("toy")
+async def test_hooks_on_one_job_type_are_not_needed_by_others(open_app: OpenApp) -> None:
+    app = await open_app("toy")
     await app.job_types.declare(JobType(name="m"), JobType(name="n"), app="a")
     assert {name: declared.needs for name, declared in (await app.reads.job_types()).items()} == {
         "m": None,
@@ -78,47 +78,47 @@ async def test_hooks_on_one_type_are_needed_by_no_other(opens: Opens) -> None:
     assert (await app.reads.get(job.id)).needs == ["toy"]
 
 
-async def test_what_another_app_has_said_meanwhile_is_not_overwritten(opens: Opens) -> None:
-    app = await opens("toy", app="a")
+async def test_put_needs_does_not_overwrite_a_concurrent_declaration(open_app: OpenApp) -> None:
+    app = await open_app("toy", app="a")
     told = {"name": "n", "needs": None, "needs_by": None}
     for before in (None, '{"b":["toy"]}'):
         assert await app.store.write(lambda tx, before=before: tx.one(q.put_needs, before=before, **told)) is None
     assert await needs(app) == (["toy"], [])
 
 
-async def test_no_app_takes_back_what_another_has_said(opens: Opens) -> None:
-    first = await opens("toy", app="a")
+async def test_an_app_without_a_hook_does_not_remove_the_need_of_another_app(open_app: OpenApp) -> None:
+    first = await open_app("toy", app="a")
     await first.create(NewJob(type="n"))
-    other = await opens(app="b")
+    other = await open_app(app="b")
     assert await needs(other) == (["toy"], [["toy"]])
-    third = await opens("pay", app="c", other=True)
+    third = await open_app("pay", app="c", other=True)
     assert await needs(third) == (["pay", "toy"], [["pay", "toy"]])
     with pytest.raises(ExtensionMissing, match="pay"):
         await first.create(NewJob(type="n"))
 
 
-async def test_an_app_in_use_whose_type_another_declares_otherwise_keeps_the_hooks_of_both(opens: Opens) -> None:
-    first = await opens("toy", app="a")
+async def test_a_job_type_declared_by_two_apps_needs_the_hooks_of_both(open_app: OpenApp) -> None:
+    first = await open_app("toy", app="a")
     await first.workers.register(name="w", metadata={"app": "a"})
     job = await first.create(NewJob(type="n"))
-    other = await opens("pay", app="b", other=True)
+    other = await open_app("pay", app="b", other=True)
     assert (await other.reads.job_types())["n"].queue == "default", "the word of the app in use stays"
     assert (await other.reads.get(job.id)).needs == ["pay", "toy"]
     with pytest.raises(ExtensionMissing, match="toy"):
         await other.cancel(job.id)
 
 
-async def test_a_new_version_without_the_hook_frees_the_jobs(opens: Opens, clock: MovableClock) -> None:
-    old = await opens("toy", app="a")
+async def test_a_new_version_without_the_hook_frees_the_jobs(open_app: OpenApp, clock: MovableClock) -> None:
+    old = await open_app("toy", app="a")
     worker = (await old.workers.register(name="w")).id
     open_ = (await old.create_many([NewJob(type="n"), NewJob(type="n")]))[1]
     [lease] = await old.claim(worker)
     await old.complete(worker, lease.id, lease.token)
-    plain = await opens()
+    plain = await open_app()
     clock.advance(1000)
     assert await plain.maintenance.prune(Retention(succeeded=1)) == 0, "its hooks are in force"
 
-    new = await opens(app="a")
+    new = await open_app(app="a")
     assert (await new.reads.job_types())["n"].needs is None
     assert (await plain.reads.get(open_.id)).needs is None
     assert (await plain.cancel(open_.id)).canceled
@@ -128,13 +128,15 @@ async def test_a_new_version_without_the_hook_frees_the_jobs(opens: Opens, clock
     assert [job.id for job in (await plain.reads.page()).jobs] == [open_.id]
 
 
-async def test_of_two_extensions_the_one_that_is_left_still_counts(opens: Opens, clock: MovableClock) -> None:
-    old = await opens("pay", "toy", app="a")
+async def test_removing_one_of_two_extensions_keeps_the_need_for_the_other(
+    open_app: OpenApp, clock: MovableClock
+) -> None:
+    old = await open_app("pay", "toy", app="a")
     worker = (await old.workers.register(name="w")).id
     await old.create_many([NewJob(type="n"), NewJob(type="n")])
     [lease] = await old.claim(worker)
     await old.complete(worker, lease.id, lease.token)
-    new, plain = await opens("toy", app="a"), await opens()
+    new, plain = await open_app("toy", app="a"), await open_app()
     clock.advance(1000)
     assert await plain.maintenance.prune(Retention(succeeded=1)) == 0
     assert await new.maintenance.prune(Retention(succeeded=1)) == 1
@@ -146,9 +148,9 @@ async def forget_needs(engine: Engine) -> None:
     await engine.store.write(lambda tx: tx.all(Query("forget", "UPDATE holdfast_jobs SET needs = NULL RETURNING id")))
 
 
-async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(opens: Opens) -> None:
+async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(open_app: OpenApp) -> None:
     seen: list[str] = []
-    app = await opens("toy", app="a")
+    app = await open_app("toy", app="a")
 
     async def follow(_tx: Tx, verb: str, _job: Job) -> None:
         seen.append(verb)
@@ -161,8 +163,8 @@ async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(opens: O
     assert (await app.reads.get(lease.id)).needs == ["toy"]
 
 
-async def test_maintenance_adopts_what_is_committed_within_minutes(opens: Opens, clock: MovableClock) -> None:
-    app = await opens("toy", app="a")
+async def test_maintenance_adopts_jobs_committed_after_the_declaration(open_app: OpenApp, clock: MovableClock) -> None:
+    app = await open_app("toy", app="a")
     maintenance = Maintainer(app, clock, Ids(), every=10, retention=Retention())
     await app.create(NewJob(type="n"))
     await forget_needs(app)
@@ -171,8 +173,8 @@ async def test_maintenance_adopts_what_is_committed_within_minutes(opens: Opens,
 
 
 @pytest.mark.postgres
-async def test_a_creator_whose_transaction_outlasts_the_declaration(fresh_postgres_url: str) -> None:
-    """It looked at the type before the app with the hooks started, and commits afterwards."""
+async def test_maintenance_adopts_a_job_whose_create_committed_after_the_declaration(fresh_postgres_url: str) -> None:
+    """Its transaction read the type before the app with the hooks started, and commits afterwards."""
     plain = Engine(await open_store(fresh_postgres_url))
     hooks = Hooks()
     hooks.effect("toy", ["complete"], ["n"], nothing)
@@ -194,8 +196,8 @@ async def test_a_creator_whose_transaction_outlasts_the_declaration(fresh_postgr
         await app.close()
 
 
-async def test_what_two_apps_say_at_once_is_kept(opens: Opens) -> None:
-    apps = [await opens(name) for name in ("pay", "toy")]
+async def test_concurrent_declarations_of_two_apps_are_both_kept(open_app: OpenApp) -> None:
+    apps = [await open_app(name) for name in ("pay", "toy")]
     await apps[0].job_types.declare(JobType(name="n"), app="first")
     await asyncio.gather(*(app.job_types.declare(JobType(name="n"), app=str(n)) for n, app in enumerate(apps)))
     assert (await apps[0].reads.job_types())["n"].needs == ["pay", "toy"]
@@ -217,11 +219,11 @@ async def one_at_a_time(engine: Engine, step: Callable[..., Awaitable[int]], **w
     for calls in range(20):
         if not await engine.store.write(lambda tx: step(tx, limit=1, **what)):
             return calls
-    raise AssertionError("it never comes to an end")
+    raise AssertionError("it does not terminate")
 
 
-async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Opens) -> None:
-    plain, app = await opens(), await opens("toy")
+async def test_jobs_in_every_unfinished_state_are_adopted_and_freed(open_app: OpenApp) -> None:
+    plain, app = await open_app(), await open_app("toy")
     await plain.job_types.declare(JobType(name="n"), JobType(name="m"))
     others, ours = await unfinished(plain, "m"), await unfinished(plain, "n")
     await plain.store.write(
@@ -244,8 +246,8 @@ async def test_jobs_in_every_state_but_the_last_are_adopted_and_freed(opens: Ope
     assert needing == set(others)
 
 
-async def test_only_what_can_be_claimed_from_the_lane_is_adopted(opens: Opens) -> None:
-    plain = await opens()
+async def test_adopt_lane_adopts_only_claimable_jobs_of_the_lane(open_app: OpenApp) -> None:
+    plain = await open_app()
     await unfinished(plain, "n")
     await unfinished(plain, "m")
     [lane] = {job.lane for job in (await plain.reads.page()).jobs if job.type == "n"}
@@ -257,7 +259,7 @@ async def test_only_what_can_be_claimed_from_the_lane_is_adopted(opens: Opens) -
 
 
 @pytest.mark.parametrize("free", [False, True])
-async def test_a_job_that_ends_meanwhile_is_left_as_it_is(fresh_postgres_url: str, free: bool) -> None:
+async def test_a_job_that_ends_during_adoption_is_not_changed(fresh_postgres_url: str, free: bool) -> None:
     engine = Engine(await open_store(fresh_postgres_url))
     connection = await asyncpg.connect(fresh_postgres_url)
     try:

@@ -1,4 +1,4 @@
-"""What workers do is in the log of events, each change once, and for a day."""
+"""Worker events: each status change of a worker is recorded once and kept for a day."""
 
 import asyncio
 
@@ -11,14 +11,14 @@ from tests.engine.steps import ask, run
 DAY = 86_400
 
 
-async def lines(engine: Engine) -> list[tuple[str, int, str, str | None]]:
+async def worker_events(engine: Engine) -> list[tuple[str, int, str, str | None]]:
     """(worker, number, what it is, what it was), in the order of the log."""
     await settled(engine)
     events, _ = await engine.reads.feed(Cursor())
     return [(e.job_id, e.seq, e.reason, e.data["was"]) for e in events if e.verb == "worker"]
 
 
-async def test_each_change_of_a_worker_is_a_line(engine: Engine, clock: MovableClock) -> None:
+async def test_each_status_change_of_a_worker_is_recorded_as_an_event(engine: Engine, clock: MovableClock) -> None:
     """R003-118."""
     await engine.create(NewJob(type="t"))  # whose events are counted by themselves
     worker = (await engine.workers.register(name="w", kind="remote")).id
@@ -36,7 +36,7 @@ async def test_each_change_of_a_worker_is_a_line(engine: Engine, clock: MovableC
         clock.advance(5)
         said.append(await engine.maintenance.record_worker_events())
     assert said == [0, 1, 1, 1, 0, 1, 1], "what a disabled worker does is not of interest"
-    assert await lines(engine) == [
+    assert await worker_events(engine) == [
         (worker, 1, "online", None),
         (worker, 2, "busy", "online"),
         (worker, 3, "idle", "busy"),
@@ -46,7 +46,9 @@ async def test_each_change_of_a_worker_is_a_line(engine: Engine, clock: MovableC
     ]
 
 
-async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engine, clock: MovableClock) -> None:
+async def test_a_claim_and_a_report_change_the_worker_status_without_a_heartbeat(
+    engine: Engine, clock: MovableClock
+) -> None:
     """R003-29, R003-47, R003-63, R003-77, R003-118: as the worker's own page tells it, too."""
     kinds = ("local", "remote", "local", "remote")
     local, remote, *others = [(await engine.workers.register(kind=kind)).id for kind in kinds]
@@ -70,7 +72,7 @@ async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engi
     lost = await run(engine, local)
     await engine.heartbeat(local, [HeldLease(lost.id, lost.token)], liveness=Liveness.OFFLINE)
     await noted()
-    said = await lines(engine)
+    said = await worker_events(engine)
     assert [status for worker, _, status, _ in said if worker == local] == ["idle", "busy", "idle", "offline"]
     assert [status for worker, _, status, _ in said if worker == remote] == ["idle", "busy", "idle"]
     assert [(worker, status) for worker, _, status, _ in said if worker in others] == [
@@ -80,7 +82,9 @@ async def test_a_claim_and_a_report_are_lines_without_any_heartbeat(engine: Engi
     assert told[remote] == ["idle", "idle", "idle", "busy", "idle", "idle"]
 
 
-async def test_one_that_is_busy_and_idle_by_turns_is_told_of_now_and_then(engine: Engine, clock: MovableClock) -> None:
+async def test_alternating_busy_and_idle_is_recorded_at_most_every_five_seconds(
+    engine: Engine, clock: MovableClock
+) -> None:
     worker = (await engine.workers.register(name="w")).id
     await engine.heartbeat(worker, [], liveness=Liveness.IDLE)
     await engine.maintenance.record_worker_events()
@@ -97,10 +101,10 @@ async def test_one_that_is_busy_and_idle_by_turns_is_told_of_now_and_then(engine
     clock.advance(-3600)  # a clock that was set back keeps nothing from being told
     await engine.claim(worker)
     assert await engine.maintenance.record_worker_events() == 1
-    assert [line[2] for line in await lines(engine)] == ["idle", "busy", "disabled", "idle", "busy"]
+    assert [line[2] for line in await worker_events(engine)] == ["idle", "busy", "disabled", "idle", "busy"]
 
 
-async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine) -> None:
+async def test_a_worker_event_names_the_worker_and_belongs_to_no_tenant(engine: Engine) -> None:
     worker = (await engine.workers.register(name="w")).id
     await engine.maintenance.record_worker_events()
     [event], _ = await engine.reads.feed(Cursor())
@@ -108,13 +112,13 @@ async def test_a_line_says_which_worker_and_belongs_to_no_tenant(engine: Engine)
     assert event.from_state is event.to_state is None
 
 
-async def test_of_each_worker_its_own_change_is_written(engine: Engine) -> None:
+async def test_worker_events_record_only_the_workers_that_changed(engine: Engine) -> None:
     busy, disabled, idle = sorted([(await engine.workers.register(name=f"w{n}", kind="remote")).id for n in range(3)])
     await engine.maintenance.record_worker_events()
     await engine.heartbeat(busy, [], liveness=Liveness.BUSY)
     await engine.workers.disable(disabled)
     assert await engine.maintenance.record_worker_events() == 2
-    assert {(worker, status) for worker, seq, status, _ in await lines(engine) if seq == 2} == {
+    assert {(worker, status) for worker, seq, status, _ in await worker_events(engine) if seq == 2} == {
         (busy, "busy"),
         (disabled, "disabled"),
     }
@@ -123,14 +127,14 @@ async def test_of_each_worker_its_own_change_is_written(engine: Engine) -> None:
     assert await engine.maintenance.record_worker_events() == 1
 
 
-async def test_many_servers_write_each_change_once(engine: Engine) -> None:
+async def test_concurrent_servers_record_each_worker_event_once(engine: Engine) -> None:
     workers = sorted([(await engine.workers.register(name=f"w{n}")).id for n in range(20)])
     await asyncio.gather(*(engine.maintenance.record_worker_events() for _ in range(8)))
     await engine.maintenance.record_worker_events()
-    assert sorted(worker for worker, *_ in await lines(engine)) == workers
+    assert sorted(worker for worker, *_ in await worker_events(engine)) == workers
 
 
-async def test_nothing_is_written_where_nothing_changed(engine: Engine, worker: str) -> None:
+async def test_no_worker_event_is_recorded_without_a_change(engine: Engine, worker: str) -> None:
     assert await engine.maintenance.record_worker_events() == 1
     before = await engine.reads.feed_end()
     await engine.heartbeat(worker, [], liveness=Liveness.ACTIVE)
@@ -138,7 +142,7 @@ async def test_nothing_is_written_where_nothing_changed(engine: Engine, worker: 
     assert await engine.reads.feed_end() == before
 
 
-async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
+async def test_worker_events_are_kept_for_a_day_and_the_last_one_for_longer(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     busy = await run(engine, worker)
@@ -150,16 +154,16 @@ async def test_lines_are_kept_for_a_day_and_the_last_one_for_its_number(
         await engine.heartbeat(worker, [], liveness=liveness)
         await engine.maintenance.record_worker_events()
     assert await engine.maintenance.prune_worker_events() == 1, "only the first is a day old"
-    assert [line[1] for line in await lines(engine)] == [2, 3]
+    assert [line[1] for line in await worker_events(engine)] == [2, 3]
     clock.advance(3 * DAY)
     assert await engine.maintenance.prune_worker_events() == 1
-    assert [line[1] for line in await lines(engine)] == [3]
+    assert [line[1] for line in await worker_events(engine)] == [3]
     await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
     await engine.maintenance.record_worker_events()
-    assert [line[1] for line in await lines(engine)] == [3, 4]
+    assert [line[1] for line in await worker_events(engine)] == [3, 4]
 
 
-async def test_what_is_old_goes_a_part_at_a_time_and_jobs_keep_their_history(
+async def test_old_worker_events_are_pruned_in_batches_and_job_events_stay(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     job = await engine.create(NewJob(type="t"))
@@ -178,12 +182,12 @@ async def test_what_is_old_goes_a_part_at_a_time_and_jobs_keep_their_history(
     assert len(await engine.reads.history(job.id)) == 1
 
 
-async def test_a_worker_that_is_forgotten_leaves_no_lines(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_deleting_a_worker_deletes_its_events(engine: Engine, worker: str, clock: MovableClock) -> None:
     await engine.maintenance.record_worker_events()
     await engine.heartbeat(worker, [], liveness=Liveness.OFFLINE)
     await engine.maintenance.record_worker_events()
     job = await engine.create(NewJob(type="t"))
     clock.advance(DAY)
     assert await engine.maintenance.forget_workers(DAY) == 1
-    assert await lines(engine) == []
+    assert await worker_events(engine) == []
     assert len(await engine.reads.history(job.id)) == 1

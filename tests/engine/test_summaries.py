@@ -1,4 +1,4 @@
-"""What clients are told of jobs is read by queries of its own: narrow, many at once, and each tenant's own."""
+"""Job summaries for clients: narrow queries for many jobs at once, each limited to its tenant."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from holdfast.model import NewJob
 from holdfast.model.summary import JobSummary
 
 
-async def test_many_are_asked_after_at_once_and_each_tenant_finds_its_own(engine: Engine) -> None:
+async def test_summaries_of_many_jobs_respect_the_tenant_of_each(engine: Engine) -> None:
     ours = await engine.create(NewJob(type="a"))
     theirs = await engine.create(NewJob(type="b", tenant="them"))
     asked = [(theirs.id, "them"), (ours.id, "them"), (ours.id, "default"), ("no id", "them"), (theirs.id, "default")]
@@ -23,19 +23,19 @@ async def test_many_are_asked_after_at_once_and_each_tenant_finds_its_own(engine
     ]
 
 
-async def test_a_job_that_is_not_ours_cannot_be_told_from_one_that_never_was(engine: Engine) -> None:
+async def test_a_job_of_another_tenant_looks_like_one_that_does_not_exist(engine: Engine) -> None:
     """SEC-9."""
     theirs = await engine.create(NewJob(type="b", tenant="them"))
-    nobodys = "01900000-0000-7000-8000-000000000000"
+    unknown_id = "01900000-0000-7000-8000-000000000000"
     [foreign] = await engine.reads.summaries([(theirs.id, "default")])
-    [unknown] = await engine.reads.summaries([(nobodys, "default")])
+    [unknown] = await engine.reads.summaries([(unknown_id, "default")])
     assert isinstance(foreign, NotFound)
     assert isinstance(unknown, NotFound)
-    assert foreign.message.replace(theirs.id, nobodys) == unknown.message
+    assert foreign.message.replace(theirs.id, unknown_id) == unknown.message
     assert foreign.code == unknown.code
 
 
-async def test_pages_follow_each_other_without_gap_or_repeat(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_of_summaries_have_no_gap_and_no_repeat(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_read, "PAGE_STEP", 3)  # a page of more is read in several steps
     made = [one.id for one in await engine.create_many([NewJob(type="a")] * 11)]
     await engine.create(NewJob(type="a", tenant="them"))
@@ -48,7 +48,7 @@ async def test_pages_follow_each_other_without_gap_or_repeat(engine: Engine, mon
     assert (seen, cursor) == (made[::-1], None)
 
 
-async def test_a_page_of_much_text_ends_early(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_large_results_ends_early(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_read, "PAGE_STEP", 1)
     monkeypatch.setattr(_read, "PAGE_CHARS_MAX", 150)
     made = [one.id for one in await engine.create_many([NewJob(type="a")] * 4)]

@@ -1,4 +1,4 @@
-"""Maintenance of extensions: one process at a time, each task by itself, and what fails is tried again."""
+"""Maintenance tasks of extensions: one process at a time, each task independent, failures retried."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ def tasks() -> Tasks:
 
 
 @pytest.fixture
-def upkeep(engine: Engine, clock: MovableClock, tasks: Tasks) -> ExtensionMaintainer:
+def maintainer(engine: Engine, clock: MovableClock, tasks: Tasks) -> ExtensionMaintainer:
     return ExtensionMaintainer(with_extensions(engine), clock, SeededIds(7), tasks.all)
 
 
@@ -77,19 +77,19 @@ async def rows(engine: Engine) -> dict[str, Any]:
 
 
 async def test_each_task_runs_once_in_its_interval_in_one_of_the_processes(
-    upkeep: ExtensionMaintainer, other: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
+    maintainer: ExtensionMaintainer, other: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
 ) -> None:
-    for each in (upkeep, other):
+    for each in (maintainer, other):
         await each.round()
-    for each in (upkeep, other, upkeep, other):
+    for each in (maintainer, other, maintainer, other):
         await each.round()
     assert sorted(tasks.since()) == ["notes.sweep", "notes.tidy", "pages.sweep"]
     clock.advance(9.9)
-    for each in (other, upkeep):
+    for each in (other, maintainer):
         await each.round()
     assert tasks.since() == []
     clock.advance(0.1)
-    for each in (other, upkeep):
+    for each in (other, maintainer):
         await each.round()
     assert tasks.since() == ["notes.tidy"]
     clock.advance(50)
@@ -97,15 +97,17 @@ async def test_each_task_runs_once_in_its_interval_in_one_of_the_processes(
     assert sorted(tasks.since()) == ["notes.sweep", "notes.tidy", "pages.sweep"]
 
 
-async def test_it_waits_as_long_as_nothing_is_due(upkeep: ExtensionMaintainer, clock: MovableClock) -> None:
+async def test_the_maintainer_waits_until_the_next_task_is_due(
+    maintainer: ExtensionMaintainer, clock: MovableClock
+) -> None:
     for _ in range(2):
-        assert await upkeep.round() == 0.5
-    assert await upkeep.round() == pytest.approx(10, abs=0.01)
+        assert await maintainer.round() == 0.5
+    assert await maintainer.round() == pytest.approx(10, abs=0.01)
     clock.advance(4)
-    assert await upkeep.round() == pytest.approx(6, abs=0.01)
+    assert await maintainer.round() == pytest.approx(6, abs=0.01)
 
 
-async def test_while_one_process_runs_a_task_another_passes_it_by(fresh_postgres_url: str) -> None:
+async def test_a_task_that_one_process_runs_is_skipped_by_another(fresh_postgres_url: str) -> None:
     one, two = [with_extensions(Engine(await open_store(fresh_postgres_url))) for _ in range(2)]
     started = asyncio.Event()
 
@@ -139,18 +141,18 @@ async def takes_too_long(tx: Tx) -> None:
 
 
 @pytest.mark.parametrize("broken", [raises, fails_in_sql, takes_too_long])
-async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
+async def test_a_failed_task_is_rolled_back_and_retried_and_the_others_run(
     engine: Engine,
-    upkeep: ExtensionMaintainer,
+    maintainer: ExtensionMaintainer,
     tasks: Tasks,
     clock: MovableClock,
     caplog: pytest.LogCaptureFixture,
     broken: Any,
 ) -> None:
     tasks.broken["notes.sweep"] = broken
-    await upkeep.round()
+    await maintainer.round()
     with caplog.at_level(logging.INFO):
-        await upkeep.round()
+        await maintainer.round()
     assert "extension notes: maintenance sweep failed (1 times)" in caplog.text
     assert sorted(tasks.since()) == ["notes.sweep", "notes.tidy", "pages.sweep"]
     found = await rows(engine)
@@ -161,12 +163,12 @@ async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
         assert found[name]["ran_at"] is not None
     assert await ask(engine, "SELECT name FROM holdfast_secrets WHERE name = 'swept'") == []
     clock.advance(1.9)
-    await upkeep.round()
+    await maintainer.round()
     assert tasks.since() == []
     clock.advance(0.1)
     del tasks.broken["notes.sweep"]
     with caplog.at_level(logging.INFO):
-        await upkeep.round()
+        await maintainer.round()
     assert tasks.since() == ["notes.sweep"]
     assert "maintenance sweep recovered" in caplog.text
     row = (await rows(engine))["notes.sweep"]
@@ -174,37 +176,37 @@ async def test_a_task_that_fails_is_undone_and_tried_again_and_the_others_run(
 
 
 async def test_the_pause_after_a_failure_grows_up_to_five_minutes(
-    engine: Engine, upkeep: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
+    engine: Engine, maintainer: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
 ) -> None:
     tasks.broken["pages.sweep"] = raises
-    await upkeep.round()
+    await maintainer.round()
     await ask(engine, "UPDATE holdfast_maintenance SET failures = 20 WHERE extension = 'pages' RETURNING task")
-    await upkeep.round()
+    await maintainer.round()
     row = (await rows(engine))["pages.sweep"]
     [now] = await ask(engine, "SELECT {now} AS at")
     assert row["failures"] == 21
     assert row["due_at"] - now["at"] == timedelta(seconds=BACKOFF_MAX_SECONDS)
 
 
-async def test_a_task_that_was_put_off_for_longer_than_it_ever_is_runs_at_once(
-    engine: Engine, upkeep: ExtensionMaintainer, tasks: Tasks
+async def test_a_task_due_later_than_its_longest_pause_runs_immediately(
+    engine: Engine, maintainer: ExtensionMaintainer, tasks: Tasks
 ) -> None:
     """Its interval was longer before, or the clock was set back."""
     for _ in range(2):
-        await upkeep.round()
+        await maintainer.round()
     tasks.since()
     await ask(engine, "UPDATE holdfast_maintenance SET due_at = {now+400} WHERE task = 'tidy' RETURNING task")
-    await upkeep.round()
+    await maintainer.round()
     assert tasks.since() == ["notes.tidy"]
-    await upkeep.round()
+    await maintainer.round()
     assert tasks.since() == []
 
 
-async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is(
-    engine: Engine, upkeep: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
+async def test_a_task_that_is_not_due_does_not_run_when_one_of_the_same_name_is(
+    engine: Engine, maintainer: ExtensionMaintainer, tasks: Tasks, clock: MovableClock
 ) -> None:
     for _ in range(2):
-        await upkeep.round()
+        await maintainer.round()
     tasks.since()
     await ask(engine, "UPDATE holdfast_maintenance SET due_at = {now} WHERE extension = 'notes' RETURNING task")
     assert not await engine.maintenance.run_extension_task(tasks.all[2])
@@ -213,45 +215,47 @@ async def test_a_task_that_is_not_due_is_not_taken_though_another_of_its_name_is
     assert tasks.since() == ["notes.sweep"]
 
 
-async def test_a_process_says_which_extensions_it_has_and_not_too_often(
-    engine: Engine, upkeep: ExtensionMaintainer, clock: MovableClock
+async def test_a_process_reports_its_extensions_once_per_interval(
+    engine: Engine, maintainer: ExtensionMaintainer, clock: MovableClock
 ) -> None:
     async def seen() -> dict[str, Any]:
         return {
             row["name"]: row["seen_at"] for row in await ask(engine, "SELECT name, seen_at FROM holdfast_extensions")
         }
 
-    await upkeep.round()
+    await maintainer.round()
     first = await seen()
     assert sorted(first) == ["notes", "pages"]
     clock.advance(SEEN_SECONDS - 1)
-    await upkeep.round()
+    await maintainer.round()
     assert await seen() == first
     clock.advance(1)
-    await upkeep.round()
+    await maintainer.round()
     assert {name: at - first[name] for name, at in (await seen()).items()} == dict.fromkeys(
         first, timedelta(seconds=SEEN_SECONDS)
     )
 
 
-async def test_a_task_that_no_process_knows_any_more_is_forgotten(
-    engine: Engine, upkeep: ExtensionMaintainer, clock: MovableClock
+async def test_a_task_that_no_process_has_any_more_is_deleted(
+    engine: Engine, maintainer: ExtensionMaintainer, clock: MovableClock
 ) -> None:
-    await upkeep.round()
+    await maintainer.round()
     await ask(
         engine,
         "INSERT INTO holdfast_maintenance (extension, task, due_at)"
         " VALUES ('notes', 'gone', {now}), ('other', 'gone', {now}) RETURNING task",
     )
     clock.advance(FORGET_SECONDS - 1)
-    await upkeep.round()
+    await maintainer.round()
     assert len(await rows(engine)) == 5
     clock.advance(SEEN_SECONDS)
-    await upkeep.round()
+    await maintainer.round()
     assert sorted(await rows(engine)) == ["notes.sweep", "notes.tidy", "other.gone", "pages.sweep"]
 
 
-async def test_an_outage_ends_nothing(upkeep: ExtensionMaintainer, engine: Engine, tasks: Tasks) -> None:
+async def test_an_outage_does_not_end_the_maintainer(
+    maintainer: ExtensionMaintainer, engine: Engine, tasks: Tasks
+) -> None:
     await engine.store.close()
-    assert await upkeep.round() > 0
+    assert await maintainer.round() > 0
     assert tasks.since() == []

@@ -24,7 +24,7 @@ async def two_extensions(engine: Engine) -> None:
     await engine.job_types.declare(*(JobType(name=name, lifecycle="default") for name in ("n", "p", "plain")))
 
 
-async def test_one_that_no_process_has_had_yet_is_missing(engine: Engine, worker: str) -> None:
+async def test_an_extension_that_no_process_ever_had_is_missing(engine: Engine, worker: str) -> None:
     assert await engine.reads.missing_extensions() == {}
     await engine.create_many([NewJob(type=name) for name in ("n", "n", "p", "plain")])
     assert await engine.reads.missing_extensions() == {"pages": 1, "toy": 2}
@@ -34,7 +34,7 @@ async def test_one_that_no_process_has_had_yet_is_missing(engine: Engine, worker
     assert await engine.reads.missing_extensions() == {"pages": 1, "toy": 1}
 
 
-async def test_it_is_there_while_a_process_says_that_it_has_it(engine: Engine, clock: MovableClock) -> None:
+async def test_an_extension_is_present_while_a_live_process_reports_it(engine: Engine, clock: MovableClock) -> None:
     await engine.create_many([NewJob(type=name) for name in ("n", "p")])
     await engine.maintenance.extension_tasks([])
     assert await engine.reads.missing_extensions() == {}
@@ -45,13 +45,15 @@ async def test_it_is_there_while_a_process_says_that_it_has_it(engine: Engine, c
     assert await engine.reads.missing_extensions() == {"toy": 1}
 
 
-async def test_one_that_no_job_needs_any_more_is_not_missed(engine: Engine, clock: MovableClock) -> None:
+async def test_an_extension_that_no_job_needs_is_not_missing(engine: Engine, clock: MovableClock) -> None:
     await engine.maintenance.extension_tasks([])
     clock.advance(MISSING_SECONDS)
     assert await engine.reads.missing_extensions() == {}
 
 
-async def test_a_type_that_needs_nothing_any_more_may_have_jobs_that_do(engine: Engine, clock: MovableClock) -> None:
+async def test_jobs_keep_needing_an_extension_that_their_type_no_longer_needs(
+    engine: Engine, clock: MovableClock
+) -> None:
     await engine.create(NewJob(type="n"))
     await engine.maintenance.extension_tasks([])
     await ask(engine, "UPDATE holdfast_job_types SET needs = NULL WHERE name = 'n' RETURNING name")
@@ -59,7 +61,7 @@ async def test_a_type_that_needs_nothing_any_more_may_have_jobs_that_do(engine: 
     assert await engine.reads.missing_extensions() == {"toy": 1}
 
 
-async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
+async def test_an_extension_needed_only_to_prune_finished_jobs_is_not_missing_but_needed(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """To delete these: `doctor` says so where their time is over."""
@@ -74,7 +76,9 @@ async def test_one_that_only_finished_jobs_wait_for_is_known_to_be_needed(
     assert await engine.store.read(needed) == ["pages"]
 
 
-async def test_many_are_counted_up_to_a_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_with_a_missing_extension_are_counted_up_to_a_limit(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "COUNTED_MAX", 2)
     await engine.create_many([NewJob(type="n") for _ in range(3)])
     found = await engine.reads.missing_extensions()

@@ -1,4 +1,4 @@
-"""depths: counted by one process, shown by all of them, and never dearer than the count is worth."""
+"""Queue statistics: counted by one process, returned by all of them, with a bounded cost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,14 +23,14 @@ OLD = 11.0  # seconds after which figures are no longer shown
 
 
 @pytest.fixture(autouse=True)
-def no_time_passes(clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a count takes on a busy machine."""
+def counts_take_no_time(clock: MovableClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a busy machine does not change how long a count takes."""
     monkeypatch.setattr(clock, "monotonic", lambda: 0.0)
 
 
 @pytest.fixture
 async def other(store_url: str, clock: MovableClock) -> AsyncIterator[Engine]:
-    """Another process before the same database."""
+    """Another process on the same database."""
     ids = SeededIds(8)
     engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)
     yield engine
@@ -62,7 +62,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
     assert (found["default"].later, found["default"].jobs) == (3, 5)
 
 
-async def test_queues_and_types_are_told_apart_and_tenants_are_not(engine: Engine) -> None:
+async def test_queue_stats_are_grouped_by_queue_and_by_type_across_tenants(engine: Engine) -> None:
     for queue, kind, tenant in (("a", "x", "t1"), ("a", "x", "t2"), ("a", "y", "t1"), ("b", "y", "t1")):
         await engine.create(NewJob(type=kind, queue=queue, tenant=tenant))
     found = await engine.reads.queue_stats()
@@ -70,8 +70,8 @@ async def test_queues_and_types_are_told_apart_and_tenants_are_not(engine: Engin
     assert {name: depth.waiting for name, depth in found.types.items()} == {"x": 2, "y": 2}
 
 
-async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock: MovableClock) -> None:
-    """Not when it was created; and a delayed job waits from its time on, though nobody has looked at it since."""
+async def test_oldest_seconds_counts_from_the_time_a_job_became_due(engine: Engine, clock: MovableClock) -> None:
+    """Not from its creation; a delayed job counts from its time on, even before maintenance has marked it as due."""
     await engine.create(NewJob(type="echo", queue="a"))
     await engine.create(NewJob(type="echo", queue="b", delay_seconds=60))
     clock.advance(30)
@@ -86,8 +86,8 @@ async def test_the_oldest_wait_begins_when_a_job_could_run(engine: Engine, clock
     )
 
 
-async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock: MovableClock) -> None:
-    """Nobody may take it, so no worker should be started for it; a name is another queue for each tenant."""
+async def test_jobs_in_a_paused_queue_are_not_counted_as_waiting(engine: Engine, clock: MovableClock) -> None:
+    """No worker may claim them, so none should be started for them; each tenant has its own queue of a name."""
     await engine.create(NewJob(type="echo", queue="held back"))
     await engine.create(NewJob(type="echo", queue="held back", tenant="another"))
     await engine.create(NewJob(type="echo", queue="free"))
@@ -101,7 +101,7 @@ async def test_what_waits_in_a_paused_queue_is_no_backlog(engine: Engine, clock:
     assert (await engine.reads.queue_stats()).queues["held back"] == QueueDepth(waiting=2, oldest_seconds=30)
 
 
-async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots(
+async def test_workers_are_counted_by_status_and_only_live_ones_contribute_slots(
     engine: Engine, clock: MovableClock
 ) -> None:
     gone = await engine.workers.register(slots=100, offline_seconds=10)
@@ -117,8 +117,8 @@ async def test_workers_are_counted_by_status_and_only_those_that_live_have_slots
     assert found.slots == 7
 
 
-async def test_young_figures_are_not_counted_again(engine: Engine, other: Engine, clock: MovableClock) -> None:
-    """By nobody, however many ask; old ones are, once."""
+async def test_recent_queue_stats_are_not_counted_again(engine: Engine, other: Engine, clock: MovableClock) -> None:
+    """However many processes ask; old ones are counted once."""
     counts = counts_of(engine, other)
     first = await engine.reads.queue_stats()
     await engine.create(NewJob(type="echo"))
@@ -134,7 +134,9 @@ async def test_young_figures_are_not_counted_again(engine: Engine, other: Engine
     assert len(counts) == 3
 
 
-async def test_of_many_that_ask_at_once_one_counts(engine: Engine, other: Engine, clock: MovableClock) -> None:
+async def test_concurrent_reads_of_queue_stats_make_one_count(
+    engine: Engine, other: Engine, clock: MovableClock
+) -> None:
     counts = counts_of(engine, other)
     await asyncio.gather(*(asking.reads.queue_stats() for asking in (engine, other) * 5))
     assert len(counts) == 1
@@ -143,8 +145,8 @@ async def test_of_many_that_ask_at_once_one_counts(engine: Engine, other: Engine
     assert len(counts) == 2
 
 
-async def test_who_read_old_figures_and_comes_late_does_not_count_again(engine: Engine) -> None:
-    """Between his look and his turn somebody else has counted."""
+async def test_begin_count_gives_no_turn_while_the_stored_stats_are_recent(engine: Engine) -> None:
+    """Another process has counted between its read and its turn."""
     await engine.reads.queue_stats()
     turn = await engine.store.write(
         lambda tx: tx.one(q.begin_count, name=counting.NAME, age=10.0, patience=PATIENCE_SECONDS)
@@ -152,7 +154,7 @@ async def test_who_read_old_figures_and_comes_late_does_not_count_again(engine: 
     assert turn is None
 
 
-async def test_what_else_is_counted_is_left_alone(engine: Engine) -> None:
+async def test_queue_stats_do_not_touch_other_rows_of_counted(engine: Engine) -> None:
     at = await engine.reads.now()
     for name in ("another", "zebra"):
         row = "(name, taken_at, asked_at, figures) VALUES (:name, :at, :at, 'theirs') RETURNING name"
@@ -165,7 +167,7 @@ async def test_what_else_is_counted_is_left_alone(engine: Engine) -> None:
     assert [(row["name"], row["figures"]) for row in rows] == [("another", "theirs"), ("zebra", "theirs")]
 
 
-async def test_the_others_show_the_old_figures_meanwhile(
+async def test_other_processes_return_the_previous_stats_while_one_is_counting(
     engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await engine.create(NewJob(type="echo"))
@@ -190,7 +192,7 @@ async def test_the_others_show_the_old_figures_meanwhile(
 
 
 async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the turn, and is never heard of again."""
+    """Take the turn and crash before the count ends."""
 
     async def gone(*_given: Any) -> QueueStats:
         raise SystemError
@@ -201,10 +203,10 @@ async def die_counting(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
             await engine.reads.queue_stats()
 
 
-async def test_whoever_died_counting_is_followed_by_another(
+async def test_another_process_counts_after_the_counting_process_crashed(
     engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also the very first, of whom nobody has any figures yet."""
+    """Also when it was the first count, and no stats are stored yet."""
     await engine.create(NewJob(type="echo"))
     for known in (0, 1):
         counts = counts_of(engine, other)
@@ -218,7 +220,7 @@ async def test_whoever_died_counting_is_followed_by_another(
         clock.advance(OLD)
 
 
-async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
+async def test_a_process_that_lost_its_turn_does_not_store_its_stats(
     engine: Engine, other: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = counting._recount
@@ -236,7 +238,7 @@ async def test_whoever_lost_the_turn_keeps_its_figures_to_itself(
     assert len((await engine.reads.queue_stats()).queues) == 1
 
 
-async def test_a_long_count_is_followed_by_a_long_rest(
+async def test_the_pause_between_counts_grows_with_their_duration(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A count of two seconds is made at most every forty: a twentieth of one connection's time."""
@@ -259,7 +261,7 @@ async def test_a_long_count_is_followed_by_a_long_rest(
     assert len(counts) == 1
 
 
-async def test_a_count_that_fails_leaves_the_old_figures_and_a_rest(
+async def test_a_failed_count_keeps_the_previous_stats_and_waits_before_the_next(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await engine.create(NewJob(type="echo"))
@@ -276,8 +278,8 @@ async def test_a_count_that_fails_leaves_the_old_figures_and_a_rest(
     assert (await engine.reads.queue_stats()).counted_at == clock.now()
 
 
-async def test_made_up_names_do_not_make_the_figures_grow(engine: Engine) -> None:
-    """The fullest are told apart, all the others are one (SEC-44); and many queues make no type less (R000-71)."""
+async def test_queue_stats_group_names_beyond_the_limit_under_other(engine: Engine) -> None:
+    """The largest keep their names, the rest is grouped (SEC-44); types are counted separately (R000-71)."""
     await engine.create_many([NewJob(type="echo", queue=f"q{n}") for n in range(NAMES_MAX + 20)])
     await engine.create_many([NewJob(type="echo", queue="large") for _ in range(3)])
     found = await engine.reads.queue_stats()

@@ -1,4 +1,4 @@
-"""complete, fail, release, reject: how an execution ends, and that saying it twice is the same as saying it once."""
+"""complete, fail, release, reject: how an attempt ends, and that a repeated report changes nothing."""
 
 from datetime import timedelta
 
@@ -9,9 +9,9 @@ from holdfast.engine import Complete, Engine, Fail, Progress, Rejection, Release
 from holdfast.errors import Conflict, IllegalMove, Invalid, LeaseLost
 from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob
-from tests.engine.steps import NOBODYS, run, stored, sweep
+from tests.engine.steps import UNKNOWN_ID, run, stored, sweep
 
-# -- complete ---------------------------------------------------------------------------------------------------
+# -- complete ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_completed_job_keeps_its_result_and_gives_up_its_lease(
@@ -53,7 +53,7 @@ async def test_a_repeated_complete_gets_the_same_answer(engine: Engine, worker: 
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_batch_of_endings_settles_each_by_itself(engine: Engine, worker: str) -> None:
+async def test_a_batch_of_completions_settles_each_job_independently(engine: Engine, worker: str) -> None:
     """K3: one lost lease refuses nothing but itself; the answers come in the order asked."""
     good, lost, last = [await run(engine, worker) for _ in range(3)]
 
@@ -61,10 +61,10 @@ async def test_a_batch_of_endings_settles_each_by_itself(engine: Engine, worker:
         worker,
         [
             Complete(last.id, last.token, 3),
-            Complete(lost.id, NOBODYS),
+            Complete(lost.id, UNKNOWN_ID),
             Complete(good.id, good.token, 1),
             Complete("no id", "no token"),
-            Complete(NOBODYS, NOBODYS),
+            Complete(UNKNOWN_ID, UNKNOWN_ID),
         ],
     )
 
@@ -77,7 +77,7 @@ async def test_a_batch_of_endings_settles_each_by_itself(engine: Engine, worker:
 
 
 async def twice(engine: Engine, worker: str) -> tuple[Lease, Lease]:
-    """Two leases of one job, the first of them lost; the same worker has both."""
+    """Two leases of one job, issued to the same worker; the first is stale."""
     old = await run(engine, worker)
     await engine.release(worker, old.id, old.token)
     [new] = await engine.claim(worker)
@@ -86,7 +86,7 @@ async def twice(engine: Engine, worker: str) -> tuple[Lease, Lease]:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["stale first", "stale last"])
-async def test_two_leases_of_one_job_in_a_batch_are_told_apart(
+async def test_a_batch_with_a_stale_and_a_current_lease_of_one_job_accepts_the_current_one(
     engine: Engine, worker: str, order: tuple[int, int]
 ) -> None:
     """S4, S14: a worker that lost a job and claimed it again may report both runs at once; only one of them counts."""
@@ -119,7 +119,7 @@ async def test_two_leases_of_one_job_in_a_batch_are_told_apart(
         assert [isinstance(answer, LeaseLost) for answer in answers] == [n == 0 for n in order], verb
 
 
-async def test_two_words_about_one_lease_in_a_batch_count_in_order(engine: Engine, worker: str) -> None:
+async def test_two_reports_about_one_lease_in_a_batch_apply_in_order(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     first, repeat, other = await engine.complete_many(worker, [Complete(lease.id, lease.token, n) for n in (1, 1, 2)])
 
@@ -157,7 +157,7 @@ async def test_success_clears_the_error_of_the_attempt_before(engine: Engine, wo
     ]
 
 
-# -- fail -------------------------------------------------------------------------------------------------------
+# -- fail -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 3])
@@ -190,7 +190,7 @@ async def test_max_attempts_counts_all_executions(engine: Engine, worker: str, m
         ("E_PARSE", State.DEAD, 0, 0),
     ],
 )
-async def test_the_code_of_an_error_decides_what_becomes_of_a_crawl(
+async def test_the_error_code_decides_whether_a_crawl_is_retried(
     engine: Engine, worker: str, clock: MovableClock, code: str, state: State, least: float, most: float
 ) -> None:
     """R002-15, R002-20..24: transient codes are retried, permanent ones are not."""
@@ -202,7 +202,7 @@ async def test_the_code_of_an_error_decides_what_becomes_of_a_crawl(
         assert least <= (job.run_at - clock.now()).total_seconds() <= most
 
 
-async def test_backoff_doubles_up_to_a_cap_which_is_higher_where_the_origin_wants_fewer_of_us(
+async def test_backoff_doubles_up_to_a_cap_that_is_higher_for_throttled_codes(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C-17, R002-21, R002-27: base 2 s, factor 2, cap 600 s; throttled codes go on to an hour."""
@@ -234,7 +234,7 @@ async def test_a_retry_waits_for_its_backoff_and_jitter_spreads_it(
     assert len(await engine.claim(worker, limit=20)) == 10
 
 
-async def test_a_worker_may_say_when_to_try_again(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_worker_may_set_the_retry_delay(engine: Engine, worker: str, clock: MovableClock) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_429", retry_after_seconds=7200)
 
@@ -248,7 +248,7 @@ async def test_transcode_retries_at_once(engine: Engine, worker: str) -> None:
     assert [again.id for again in await engine.claim(worker)] == [lease.id]
 
 
-async def test_a_worker_may_say_that_it_is_hopeless(engine: Engine, worker: str) -> None:
+async def test_a_worker_may_report_a_permanent_failure(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     settled = await engine.fail(worker, lease.id, lease.token, "E_BAD_INPUT", "no such file", permanent=True)
 
@@ -258,7 +258,7 @@ async def test_a_worker_may_say_that_it_is_hopeless(engine: Engine, worker: str)
 
 
 @pytest.mark.parametrize("permanent", [True, False])
-async def test_orchestration_dies_in_two_moves_and_one_transaction(
+async def test_an_orchestration_job_goes_to_dead_through_retrying_in_one_transaction(
     engine: Engine, worker: str, permanent: bool
 ) -> None:
     """C-3, R001-15, R001-19, R001-21: RUNNING -> RETRY -> DEAD, two events, one attempt, never claimable in between."""
@@ -276,7 +276,9 @@ async def test_orchestration_dies_in_two_moves_and_one_transaction(
     assert await engine.fail(worker, lease.id, lease.token, "E_FATAL", permanent=permanent) == settled
 
 
-async def test_the_record_of_a_failure_is_kept_and_made_to_fit(engine: Engine, worker: str) -> None:
+async def test_the_error_of_a_failure_is_stored_and_an_overlong_message_is_truncated(
+    engine: Engine, worker: str
+) -> None:
     """R002-39, R002-40, R003-11, R003-73: code, message and context; an over-long message is cut, not refused."""
     lease = await run(engine, worker)
     context = {"domain": "example.com", "url": "https://example.com/"}
@@ -293,7 +295,7 @@ async def test_the_record_of_a_failure_is_kept_and_made_to_fit(engine: Engine, w
     assert (attempt.reason, event.reason) == ("E", "E")
 
 
-async def test_a_rejection_has_a_context_too(engine: Engine, worker: str) -> None:
+async def test_a_rejection_stores_its_error_context(engine: Engine, worker: str) -> None:
     """R002-40: also in the second attempt, whose number it tells."""
     first = await run(engine, worker, lifecycle="generation")
     await engine.fail(worker, first.id, first.token, "E", retry_after_seconds=0)
@@ -312,7 +314,7 @@ async def test_a_rejection_has_a_context_too(engine: Engine, worker: str) -> Non
         await engine.reject(worker, again.id, again.token, **{**said, "context": {"url": "https://example.org/"}})
 
 
-async def test_a_failure_that_makes_no_sense_is_refused(engine: Engine, worker: str) -> None:
+async def test_a_failure_report_with_invalid_fields_is_rejected(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
     for wrong in (
@@ -329,7 +331,7 @@ async def test_a_failure_that_makes_no_sense_is_refused(engine: Engine, worker: 
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_repeated_fail_gets_the_same_answer_whatever_happened_since(
+async def test_a_repeated_fail_gets_the_same_answer_after_later_moves(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """S14: the stored answer, also when the job was queued again, claimed again or given up meanwhile."""
@@ -351,10 +353,12 @@ async def test_a_repeated_fail_gets_the_same_answer_whatever_happened_since(
         assert (await engine.reads.get(lease.id)).lease_token == again.token
 
 
-# -- release and snooze -----------------------------------------------------------------------------------------
+# -- release and snooze -----------------------------------------------------------------------------------------------
 
 
-async def test_a_released_job_is_free_at_once_and_its_attempt_given_back(engine: Engine, worker: str) -> None:
+async def test_a_released_job_is_claimable_immediately_and_its_attempt_is_not_counted(
+    engine: Engine, worker: str
+) -> None:
     """C-14, L8, S7: however often; the record keeps each run, and the old token stays worthless."""
     lease = await run(engine, worker, max_attempts=1)
     for epoch in range(1, 5):
@@ -394,7 +398,7 @@ async def test_a_repeated_release_gets_the_same_answer(engine: Engine, worker: s
         await engine.fail(worker, lease.id, lease.token, "E")
 
 
-async def test_a_release_that_makes_no_sense_is_refused(engine: Engine, worker: str) -> None:
+async def test_a_release_with_an_invalid_delay_is_rejected(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     before = await stored(engine, lease.id)
     for delay in (-1, float("nan"), float("inf"), True, "soon", None):
@@ -403,7 +407,7 @@ async def test_a_release_that_makes_no_sense_is_refused(engine: Engine, worker: 
     assert await stored(engine, lease.id) == before
 
 
-async def test_a_released_job_keeps_its_place_in_the_line(engine: Engine, worker: str) -> None:
+async def test_a_released_job_keeps_its_position_in_the_queue(engine: Engine, worker: str) -> None:
     first = await run(engine, worker, type="n")
     await engine.create(NewJob(type="n"))
     await engine.release(worker, first.id, first.token)
@@ -411,10 +415,10 @@ async def test_a_released_job_keeps_its_place_in_the_line(engine: Engine, worker
     assert [lease.id for lease in await engine.claim(worker)] == [first.id]
 
 
-# -- reject -----------------------------------------------------------------------------------------------------
+# -- reject -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_may_reject_what_it_runs(engine: Engine, worker: str) -> None:
+async def test_a_worker_may_reject_a_job_it_runs(engine: Engine, worker: str) -> None:
     """R004-6, R004-24, C-4: policy, not failure; final, with its reason, and no retry."""
     lease = await run(engine, worker, lifecycle="generation")
     first = await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK", "nsfw")
@@ -429,14 +433,15 @@ async def test_a_worker_may_reject_what_it_runs(engine: Engine, worker: str) -> 
         await engine.reject(worker, lease.id, lease.token, "SAFE_BLOCK", "gore")
 
 
-async def test_the_system_may_reject_what_nobody_has_started(engine: Engine, worker: str) -> None:
+async def test_reject_queued_rejects_only_jobs_that_have_not_started(engine: Engine, worker: str) -> None:
     """R004-2, C-4: before it ran; what has left the queue is not touched."""
     running = await run(engine, worker, lifecycle="generation")
     queued = await engine.create(NewJob(type="image", lifecycle="generation", delay_seconds=60))
     before = await stored(engine, running.id)
 
     verdicts = [
-        Rejection(id=job_id, token="", code="SAFE_BLOCK", message="nsfw") for job_id in (running.id, queued.id, NOBODYS)
+        Rejection(id=job_id, token="", code="SAFE_BLOCK", message="nsfw")
+        for job_id in (running.id, queued.id, UNKNOWN_ID)
     ]
     assert await engine.reject_queued(*verdicts) == [queued.id]
 
@@ -456,7 +461,7 @@ async def test_a_lifecycle_without_rejection_refuses_it(engine: Engine, worker: 
     assert issubclass(IllegalMove, Conflict)
 
 
-async def test_a_verdict_for_no_job_at_all_is_ignored(engine: Engine) -> None:
+async def test_reject_and_discard_of_a_malformed_id_are_ignored(engine: Engine) -> None:
     assert await engine.reject_queued(Rejection(id="no id at all", token="", code="E")) == []
     assert await engine.discard("no id at all") == []
     assert await sweep(engine, MovableClock(), 10) == []

@@ -1,4 +1,4 @@
-"""Promises that only show under a rare order of events."""
+"""Regressions: defects that show only under a rare order of events."""
 
 import asyncio
 import sqlite3
@@ -19,7 +19,9 @@ from holdfast.store.queries import Query
 from tests.engine.hooking import effect
 
 
-async def test_a_key_is_its_holders_for_as_long_as_the_holders_policy_says(engine: Engine, clock: MovableClock) -> None:
+async def test_an_idempotency_key_lasts_as_long_as_the_policy_of_the_job_that_holds_it(
+    engine: Engine, clock: MovableClock
+) -> None:
     """C-18: a request with a more generous policy cannot take a key that was given for ever."""
     mine = NewJob(type="pay", idempotency_key="order-1")
     first = await engine.create(mine)
@@ -29,7 +31,7 @@ async def test_a_key_is_its_holders_for_as_long_as_the_holders_policy_says(engin
     assert (await engine.create(mine)).id == first.id
 
 
-async def test_a_repeat_finishes_the_acceptance_that_its_first_request_did_not(engine: Engine) -> None:
+async def test_a_repeated_create_accepts_the_job_left_unaccepted_by_the_first(engine: Engine) -> None:
     """C-9, R001-25, R001-43."""
     request = NewJob(type="n", lifecycle="orchestration", idempotency_key="k")
     held = await engine.create(request, accept=False)
@@ -39,7 +41,7 @@ async def test_a_repeat_finishes_the_acceptance_that_its_first_request_did_not(e
     assert [event.verb for event in await engine.reads.history(held.id)] == ["create", "accept"]
 
 
-async def test_a_create_under_way_does_not_bring_an_old_declaration_back(engine: Engine) -> None:
+async def test_a_concurrent_create_does_not_restore_an_old_declaration_in_the_registry(engine: Engine) -> None:
     await engine.job_types.declare(JobType(name="n", queue="old"))
 
     async def create_while_another_declares(tx: Tx) -> None:
@@ -68,7 +70,7 @@ async def test_a_repeated_result_is_compared_as_it_was_stored(
             await engine.complete(worker, lease.id, lease.token, again)
 
 
-async def test_leases_already_taken_are_heard_of_when_the_next_take_fails(
+async def test_a_claim_returns_committed_leases_when_a_later_statement_fails(
     engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On SQLite the whole claim rolls back and is empty; on PostgreSQL what was committed is answered."""
@@ -96,7 +98,7 @@ async def test_leases_already_taken_are_heard_of_when_the_next_take_fails(
     assert sorted(job.id for job in running) == sorted(lease.id for lease in leases)
 
 
-async def test_an_idle_gpu_worker_of_another_tenant_holds_nobody_up(engine: Engine, worker: str) -> None:
+async def test_a_claim_does_not_defer_to_a_worker_of_another_tenant(engine: Engine, worker: str) -> None:
     """C-33: it is not capable of this job."""
     gpu = await engine.workers.register(capabilities={"gpu": True}, tenants=["elsewhere"])
     await engine.heartbeat(gpu.id, [])
@@ -105,7 +107,7 @@ async def test_an_idle_gpu_worker_of_another_tenant_holds_nobody_up(engine: Engi
 
 
 @pytest.mark.postgres
-async def test_a_swallowed_error_does_not_turn_into_success(fresh_postgres_url: str) -> None:
+async def test_a_hook_that_swallows_a_database_error_does_not_commit(fresh_postgres_url: str) -> None:
     """S14: PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, and no error."""
     engine = Engine(await open_store(fresh_postgres_url))
 
@@ -122,8 +124,8 @@ async def test_a_swallowed_error_does_not_turn_into_success(fresh_postgres_url: 
 
 
 @pytest.mark.sqlite
-async def test_a_borrowed_sqlite_transaction_waits_its_turn_beside_a_busy_writer(fresh_sqlite_url: str) -> None:
-    """Reading first and then writing would fail whenever somebody else commits in between."""
+async def test_a_callers_sqlite_transaction_waits_for_a_busy_writer(fresh_sqlite_url: str) -> None:
+    """Reading first and then writing would fail whenever another writer commits in between."""
     engine = Engine(await open_store(fresh_sqlite_url))
     stop = threading.Event()
 

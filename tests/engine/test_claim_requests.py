@@ -1,10 +1,10 @@
-"""Claims that may be sent again: what is kept of them, what a repeat gets, and what is given back."""
+"""Claim requests that may be repeated: what is stored, what a repeat returns, and which leases are given back."""
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.model.reports import HeldLease
-from tests.engine.steps import NOBODYS, ask
+from tests.engine.steps import UNKNOWN_ID, ask
 
 
 async def requests(engine: Engine) -> list[str]:
@@ -13,7 +13,7 @@ async def requests(engine: Engine) -> list[str]:
     ]
 
 
-async def test_a_request_gets_the_leases_that_it_got_before(engine: Engine, worker: str) -> None:
+async def test_a_repeated_claim_request_returns_the_same_leases(engine: Engine, worker: str) -> None:
     for _ in range(3):
         await engine.create(NewJob(type="echo"))
     first = await engine.claim_once(worker, "r", limit=2)
@@ -26,12 +26,12 @@ async def test_a_request_gets_the_leases_that_it_got_before(engine: Engine, work
     assert await engine.claim_once(worker, "r", limit=2) == first[1:]
 
 
-async def test_a_request_that_finds_nothing_leaves_nothing(engine: Engine, worker: str) -> None:
+async def test_a_claim_request_that_finds_no_job_is_not_stored(engine: Engine, worker: str) -> None:
     assert await engine.claim_once(worker, "r") is None
     assert await requests(engine) == []
 
 
-async def test_nobody_elses_answer_is_given(engine: Engine, worker: str) -> None:
+async def test_a_claim_request_returns_only_the_leases_of_its_own_worker(engine: Engine, worker: str) -> None:
     other = (await engine.workers.register()).id
     for _ in range(2):
         await engine.create(NewJob(type="echo"))
@@ -43,7 +43,7 @@ async def test_nobody_elses_answer_is_given(engine: Engine, worker: str) -> None
     assert await engine.claim_once(other, "s") == [theirs]
 
 
-async def test_jobs_of_other_queues_and_types_are_no_answer(engine: Engine, worker: str) -> None:
+async def test_a_claim_request_returns_only_jobs_of_its_queues_and_types(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="echo", queue="q"))
     assert await engine.claim_once(worker, "r", queues=["other"]) is None
     assert await engine.claim_once(worker, "r", types=["other"]) is None
@@ -52,7 +52,7 @@ async def test_jobs_of_other_queues_and_types_are_no_answer(engine: Engine, work
     assert await engine.polls.held_by(worker, "i")
 
 
-async def test_answers_are_kept_for_a_while_and_not_for_ever(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_old_claim_requests_are_pruned(engine: Engine, worker: str, clock: MovableClock) -> None:
     for request in ("old", "new"):
         await engine.create(NewJob(type="echo"))
         assert await engine.claim_once(worker, request)
@@ -62,7 +62,7 @@ async def test_answers_are_kept_for_a_while_and_not_for_ever(engine: Engine, wor
     assert await engine.maintenance.prune_claim_requests(3600) == 0
 
 
-async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -> None:
+async def test_leases_of_an_undelivered_claim_are_given_back(engine: Engine, worker: str) -> None:
     for request in (None, "first", "second"):
         made = await engine.create(NewJob(type="echo"))
         [lease] = await engine.claim(worker) if request is None else await engine.claim_once(worker, request) or []
@@ -74,7 +74,7 @@ async def test_what_nobody_heard_of_is_given_back(engine: Engine, worker: str) -
         await engine.complete(worker, again.id, again.token)
 
 
-async def test_what_a_repeat_was_told_of_stays_its_own(engine: Engine, worker: str) -> None:
+async def test_leases_already_returned_to_a_repeat_are_not_given_back(engine: Engine, worker: str) -> None:
     other = (await engine.workers.register()).id
     await engine.create(NewJob(type="echo"))
     await engine.create(NewJob(type="echo"))
@@ -85,12 +85,12 @@ async def test_what_a_repeat_was_told_of_stays_its_own(engine: Engine, worker: s
     await engine.complete(worker, lease.id, lease.token)
 
 
-async def test_nobody_gives_back_what_is_not_theirs(engine: Engine, worker: str) -> None:
+async def test_only_the_holder_of_a_lease_can_give_it_back(engine: Engine, worker: str) -> None:
     other = (await engine.workers.register()).id
     made = await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim_once(worker, "r") or []
     assert not await engine.give_back(other, [HeldLease(lease.id, lease.token)], request="r")
     assert not await engine.give_back(worker, [HeldLease(lease.id, lease.token)], request="another")
     await engine.give_back(other, [HeldLease(lease.id, lease.token)])
-    await engine.give_back(worker, [HeldLease(lease.id, NOBODYS)])
+    await engine.give_back(worker, [HeldLease(lease.id, UNKNOWN_ID)])
     assert (await engine.reads.get(made.id)).lease_token == lease.token
