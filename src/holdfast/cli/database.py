@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.cli.app_option import named_app
+from holdfast.cli.parser import Run
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
@@ -73,12 +74,16 @@ def new_database(settings: Settings) -> str | None:
         return None
 
 
-def with_engine(
-    options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]], *, may_be_first: bool = False
-) -> T:
-    """Run a command on the engine that the settings, `--app` and `--database` select, and return its result.
+def on_engine(work: Callable[[Engine, argparse.Namespace], Awaitable[int | None]]) -> Run:
+    """Decorates a command that needs the engine. It returns its exit code, or None for success."""
+    return lambda options: with_engine(options, lambda engine: work(engine, options)) or 0
 
-    Workers are notified of the jobs it creates. A missing SQLite file is created with a warning, unless `may_be_first`.
+
+def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[T]]) -> T:
+    """Call `work` with the engine that the settings, `--app` and `--database` select, and return its result.
+
+    Workers are notified of the jobs it creates. A missing SQLite file is created with a warning, unless the command
+    `may_be_first`.
     """
     from holdfast.assembly.engine import open_all
     from holdfast.clock import Clock
@@ -86,7 +91,7 @@ def with_engine(
     from holdfast.lifecycle import Lifecycles
 
     app, settings = named_app(options), settings_of(options)
-    if not may_be_first and (warning := new_database(settings)):
+    if not options.may_be_first and (warning := new_database(settings)):
         print(printable(f"warning: {warning}; {RIGHT_DIRECTORY}"), file=sys.stderr)
 
     async def run() -> T:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from holdfast.cli.confirm import confirmed, require_terminal
-from holdfast.cli.database import BY, with_engine
+from holdfast.cli.database import BY, on_engine, with_engine
 from holdfast.cli.exit_codes import FAILED
-from holdfast.cli.output import Cell, Styled, camel_keys, count, print_json, print_table, time_text
+from holdfast.cli.output import Cell, Styled, camel_keys, count, print_json, print_result, print_table, time_text
 from holdfast.cli.parser import command, group
 
 if TYPE_CHECKING:
@@ -41,16 +41,13 @@ def add_to(commands: Any) -> None:
     forgetting.add_argument("--yes", action="store_true", help="skip the confirmation")
 
 
-def list_all(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        found = await engine.extensions.all()
-        if options.json:
-            print_json({"extensions": [camel_keys(asdict(one)) for one in found]})
-        else:
-            print_table(["extension", "live", "seen", "job types", "unfinished jobs"], map(_row, found))
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def list_all(engine: Engine, options: argparse.Namespace) -> None:
+    found = await engine.extensions.all()
+    if options.json:
+        print_json({"extensions": [camel_keys(asdict(one)) for one in found]})
+    else:
+        print_table(["extension", "live", "seen", "job types", "unfinished jobs"], map(_row, found))
 
 
 def _row(one: KnownExtension) -> list[Cell]:
@@ -64,17 +61,10 @@ def forget(options: argparse.Namespace) -> int:
         require_terminal("forget an extension")
         if not _confirmed(with_engine(options, lambda engine: engine.extensions.require_forgettable(options.name))):
             return FAILED
-
-    async def work(engine: Engine) -> int:
-        done = await engine.extensions.forget(options.name, by=BY)
-        if options.json:
-            print_json(camel_keys(asdict(done)))
-        else:
-            types = count(len(done.job_types), "job type")
-            print(f"extension {done.name!r} is forgotten: detached {types} and {count(done.jobs, 'job')}")
-        return 0
-
-    return with_engine(options, work)
+    done = with_engine(options, lambda engine: engine.extensions.forget(options.name, by=BY))
+    detached = f"{count(len(done.job_types), 'job type')} and {count(done.jobs, 'job')}"
+    print_result(options, camel_keys(asdict(done)), f"extension {done.name!r} is forgotten: detached {detached}")
+    return 0
 
 
 def _confirmed(one: KnownExtension) -> bool:

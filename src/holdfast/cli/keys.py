@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from holdfast.cli.app_option import named_app
-from holdfast.cli.database import BY, with_engine
+from holdfast.cli.database import BY, on_engine, with_engine
 from holdfast.cli.ids import ambiguous, is_prefix
 from holdfast.cli.key_file import add_key_file, require_new_file, written_key
-from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_table, time_text
+from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_result, print_table, time_text
 from holdfast.cli.parser import command, group, names
 from holdfast.cli.times import seconds
 from holdfast.cli.workers import find_worker
@@ -73,6 +73,7 @@ def _add_create(verbs: Any) -> None:
             "holdfast keys create --subject alice --scopes jobs:read,images:write --key-file alice.key",
             "holdfast keys create --kind worker --worker encoder-1 --queues video",
         ],
+        may_be_first=True,
     )
     parser.add_argument("--kind", choices=[*Kind], default=Kind.CLIENT, help="kind of key (client)")
     parser.add_argument("--name", help="display name")
@@ -105,28 +106,28 @@ def _add_key(parser: argparse.ArgumentParser) -> None:
 
 def create(options: argparse.Namespace) -> int:
     unknown = check_against(options.scopes or (), _scopes_of_app(options))
+    with_engine(options, lambda engine: _create(engine, options))
+    for extension in sorted({f"{extension_of(scope)}" for scope in unknown}):
+        print(f"only servers with the extension {extension} check its scopes", file=sys.stderr)
+    return 0
 
-    async def work(engine: Engine) -> int:
-        worker = await find_worker(engine, options.worker) if options.worker is not None else None
-        new = NewKey(
-            kind=Kind(options.kind),
-            tenant=options.tenant,
-            name=options.name,
-            subject=options.subject,
-            scopes=options.scopes,
-            queues=options.queues,
-            worker_id=worker.id if worker else None,
-            expires_in=options.expires_in,
-            rate_per_second=options.rate,
-        )
-        require_new_file(options.key_file)
-        key, text = await engine.keys.create(new, by=BY)
-        _print_key(options, key, text, await engine.reads.now())
-        for extension in sorted({f"{extension_of(scope)}" for scope in unknown}):
-            print(f"only servers with the extension {extension} check its scopes", file=sys.stderr)
-        return 0
 
-    return with_engine(options, work, may_be_first=True)
+async def _create(engine: Engine, options: argparse.Namespace) -> None:
+    worker = await find_worker(engine, options.worker) if options.worker is not None else None
+    new = NewKey(
+        kind=Kind(options.kind),
+        tenant=options.tenant,
+        name=options.name,
+        subject=options.subject,
+        scopes=options.scopes,
+        queues=options.queues,
+        worker_id=worker.id if worker else None,
+        expires_in=options.expires_in,
+        rate_per_second=options.rate,
+    )
+    require_new_file(options.key_file)
+    key, text = await engine.keys.create(new, by=BY)
+    _print_key(options, key, text, await engine.reads.now())
 
 
 def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
@@ -141,16 +142,13 @@ def _scopes_of_app(options: argparse.Namespace) -> dict[str, Collection[str]]:
     return found
 
 
-def rotate(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        old = await _id_of(engine, options.key)
-        require_new_file(options.key_file)
-        key, text = await engine.keys.rotate(old, overlap_seconds=options.overlap, by=BY)
-        _print_key(options, key, text, await engine.reads.now())
-        print(f"key {old} expires at {time_text((await engine.keys.get(old)).expires_at)}", file=sys.stderr)
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def rotate(engine: Engine, options: argparse.Namespace) -> None:
+    old = await _id_of(engine, options.key)
+    require_new_file(options.key_file)
+    key, text = await engine.keys.rotate(old, overlap_seconds=options.overlap, by=BY)
+    _print_key(options, key, text, await engine.reads.now())
+    print(f"key {old} expires at {time_text((await engine.keys.get(old)).expires_at)}", file=sys.stderr)
 
 
 def _print_key(options: argparse.Namespace, key: Key, text: str, now: datetime) -> None:
@@ -164,17 +162,14 @@ def _print_key(options: argparse.Namespace, key: Key, text: str, now: datetime) 
     print(f"key {key.id} of tenant {key.tenant}{whose} may {', '.join(_rights(key))}; it {where}", file=sys.stderr)
 
 
-def list_all(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        keys, now = await engine.keys.all(), await engine.reads.now()
-        if options.json:
-            print_json({"keys": [_view(key, now) for key in keys]})
-        else:
-            titles = ["key", "kind", "tenant", "name", "subject", "status", "made", "expires", "used", "may"]
-            print_table(titles, (_row(key, now) for key in keys), droppable=["made", "kind", "subject"])
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def list_all(engine: Engine, options: argparse.Namespace) -> None:
+    keys, now = await engine.keys.all(), await engine.reads.now()
+    if options.json:
+        print_json({"keys": [_view(key, now) for key in keys]})
+    else:
+        titles = ["key", "kind", "tenant", "name", "subject", "status", "made", "expires", "used", "may"]
+        print_table(titles, (_row(key, now) for key in keys), droppable=["made", "kind", "subject"])
 
 
 def _row(key: Key, now: datetime) -> list[Cell]:
@@ -200,16 +195,10 @@ def _view(key: Key, now: datetime) -> dict[str, Any]:
     return {"keyId": fields.pop("id"), **fields, "scopes": sorted(key.scopes), "status": key.status(now)}
 
 
-def revoke(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        key = await engine.keys.revoke(await _id_of(engine, options.key), by=BY)
-        if options.json:
-            print_json(_view(key, await engine.reads.now()))
-        else:
-            print(f"key {key.id} is revoked")
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def revoke(engine: Engine, options: argparse.Namespace) -> None:
+    key = await engine.keys.revoke(await _id_of(engine, options.key), by=BY)
+    print_result(options, _view(key, await engine.reads.now()), f"key {key.id} is revoked")
 
 
 async def _id_of(engine: Engine, typed: str) -> str:

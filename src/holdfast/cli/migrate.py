@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.cli.app_option import named_app
 from holdfast.cli.database import settings_of
-from holdfast.cli.output import print_json
+from holdfast.cli.output import print_result
 from holdfast.cli.parser import command
 
 
@@ -34,15 +34,10 @@ def run(options: argparse.Namespace) -> int:
     url, app = settings_of(options).url, named_app(options)
     extensions = [] if app is None else [*app.extensions.values()]
     if options.sql:
-        dialect = dialect_of(url)
-        if options.json:
-            print_json({"dialect": dialect, "sql": as_sql(dialect, extensions)})
-        else:
-            print(as_sql(dialect, extensions), end="")
+        sql = as_sql(dialect := dialect_of(url), extensions)
+        print_result(options, {"dialect": dialect, "sql": sql}, sql.removesuffix("\n"))
         return 0
     applied = asyncio.run(migrate(url, extensions))
-    if options.json:
-        print_json({"applied": applied})
-    else:
-        print(f"applied {', '.join(applied)}" if applied else "the schema is current")
+    text = f"applied {', '.join(applied)}" if applied else "the schema is current"
+    print_result(options, {"applied": applied}, text)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -38,6 +39,14 @@ def on_terminal() -> bool:
 
 def print_json(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_result(options: argparse.Namespace, view: Any, text: str) -> None:
+    """The view with `--json`, else the text."""
+    if options.json:
+        print_json(view)
+    else:
+        print(text)
 
 
 def print_json_line(value: Any) -> None:

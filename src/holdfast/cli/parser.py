@@ -78,7 +78,9 @@ def command(
     examples: Iterable[str] = (),
     database: bool = True,
     json: bool = True,
+    may_be_first: bool = False,
 ) -> argparse.ArgumentParser:
+    """`may_be_first`: it may be the first command on a new database, so creating the file needs no warning."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=about,
@@ -87,7 +89,7 @@ def command(
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, may_be_first=may_be_first)
     if json:
         parser.add_argument("--json", action="store_true", help="print JSON with a stable schema")
     if database:

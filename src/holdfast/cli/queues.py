@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.cli.database import with_engine
-from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_table, time_text
+from holdfast.cli.database import on_engine
+from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_result, print_table, time_text
 from holdfast.cli.parser import command, group
 from holdfast.lifecycle import State
 
@@ -37,25 +37,18 @@ def add_to(commands: Any) -> None:
     pause_it.add_argument("queue", metavar="QUEUE", help="name of the queue")
     pause_it.add_argument("--by", metavar="NAME", help="who paused it; shown by `holdfast jobs why`")
     resume_it = command(
-        verbs,
-        "resume",
-        resume,
-        about="resume a paused queue",
-        examples=["holdfast queues resume mail"],
+        verbs, "resume", resume, about="resume a paused queue", examples=["holdfast queues resume mail"]
     )
     resume_it.add_argument("queue", metavar="QUEUE", help="name of the queue")
 
 
-def list_all(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        queues = await engine.queues.all()
-        if options.json:
-            print_json({"queues": [_view(queue) for queue in queues]})
-        else:
-            _print(queues, await engine.reads.now())
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def list_all(engine: Engine, options: argparse.Namespace) -> None:
+    queues = await engine.queues.all()
+    if options.json:
+        print_json({"queues": [_view(queue) for queue in queues]})
+    else:
+        _print(queues, await engine.reads.now())
 
 
 def _view(queue: Queue) -> dict[str, Any]:
@@ -84,28 +77,14 @@ def _open_or_paused(queue: Queue) -> Cell:
     return Styled(f"paused {time_text(queue.paused_at)}{by}", "yellow")
 
 
-def pause(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        await engine.queues.pause(options.queue, by=options.by)
-        _print_result(options, paused=True, text=f"queue {options.queue!r} is paused")
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def pause(engine: Engine, options: argparse.Namespace) -> None:
+    await engine.queues.pause(options.queue, by=options.by)
+    print_result(options, {"queue": options.queue, "paused": True}, f"queue {options.queue!r} is paused")
 
 
-def resume(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        known = await engine.queues.resume(options.queue)
-        _print_result(
-            options, paused=False, text=f"queue {options.queue!r} is open" + ("" if known else "; it was not paused")
-        )
-        return 0
-
-    return with_engine(options, work)
-
-
-def _print_result(options: argparse.Namespace, *, paused: bool, text: str) -> None:
-    if options.json:
-        print_json({"queue": options.queue, "paused": paused})
-    else:
-        print(text)
+@on_engine
+async def resume(engine: Engine, options: argparse.Namespace) -> None:
+    known = await engine.queues.resume(options.queue)
+    text = f"queue {options.queue!r} is open" + ("" if known else "; it was not paused")
+    print_result(options, {"queue": options.queue, "paused": False}, text)

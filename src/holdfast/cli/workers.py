@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.cli.database import BY, with_engine
+from holdfast.cli.database import BY, on_engine
 from holdfast.cli.ids import ambiguous, is_prefix
 from holdfast.cli.key_file import add_key_file, require_new_file, written_key
-from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_table
+from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_result, print_table
 from holdfast.cli.parser import command, group, names
 from holdfast.errors import Conflict, NotFound
 from holdfast.model import WorkerRecord
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine, NewWorker
+    from holdfast.engine import Engine
 
 STYLES = {"disabled": "red", "offline": "dim", "busy": "cyan", "idle": "green", "active": "green"}
 
@@ -38,12 +38,13 @@ def add_to(commands: Any) -> None:
     )
     _add_register(verbs)
     for name, run, about in (
-        ("disable", disable, "disable a worker: it claims no more jobs, and may finish those it holds"),
-        ("enable", enable, "enable a disabled worker"),
+        ("disable", switch, "disable a worker: it claims no more jobs, and may finish those it holds"),
+        ("enable", switch, "enable a disabled worker"),
         ("revoke", revoke, "disable a worker and revoke its keys; its jobs are requeued when their leases expire"),
     ):
         one = command(verbs, name, run, about=about, examples=[f"holdfast workers {name} encoder-1"])
         one.add_argument("worker", metavar="WORKER", help="worker id, a prefix of it, or the name if it is unique")
+        one.set_defaults(enable=name == "enable")
 
 
 def _add_register(verbs: Any) -> None:
@@ -57,6 +58,7 @@ def _add_register(verbs: Any) -> None:
             "holdfast workers register --name encoder-1 --capability gpu --capability codecs=h264,vp9",
             "holdfast workers register --name mailer --queues mail --key-file mailer.key",
         ],
+        may_be_first=True,
     )
     parser.add_argument("--name", help="display name")
     parser.add_argument("--kind", default="remote", help="kind of worker (remote)")
@@ -81,18 +83,15 @@ def _capability(text: str) -> tuple[str, Any]:
     return name, values.split(",") if given else True
 
 
-def list_all(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        workers, held = await engine.workers.all(), await engine.workers.holds()
-        if options.json:
-            print_json({"workers": [_view(worker, held) for worker in workers]})
-        else:
-            now = await engine.reads.now()
-            rows = (_row(worker, held, now) for worker in workers)
-            print_table(TITLES, rows, droppable=["offers", "kind", "slots"])
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def list_all(engine: Engine, options: argparse.Namespace) -> None:
+    workers, held = await engine.workers.all(), await engine.workers.holds()
+    if options.json:
+        print_json({"workers": [_view(worker, held) for worker in workers]})
+    else:
+        now = await engine.reads.now()
+        rows = (_row(worker, held, now) for worker in workers)
+        print_table(TITLES, rows, droppable=["offers", "kind", "slots"])
 
 
 def _row(worker: WorkerRecord, held: dict[str, int], now: datetime) -> list[Cell]:
@@ -136,64 +135,38 @@ def _view(worker: WorkerRecord, held: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def register(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        require_new_file(options.key_file)
-        worker, key = await engine.workers.register_with_key(_new(options), options.queues, by=BY)
-        if options.json:
-            print_json({**_view(worker, {}), **written_key(key, options.key_file)})
-        else:
-            print(worker.id, *written_key(key, options.key_file).values(), sep="\n")
-        return 0
-
-    return with_engine(options, work, may_be_first=True)
-
-
-def _new(options: argparse.Namespace) -> NewWorker:
+@on_engine
+async def register(engine: Engine, options: argparse.Namespace) -> None:
     from holdfast.engine import NewWorker
 
-    return NewWorker(
+    require_new_file(options.key_file)
+    new = NewWorker(
         name=options.name,
         kind=options.kind,
         capabilities=dict(options.capabilities),
         slots=options.slots,
         tenants=options.tenants,
     )
+    worker, key = await engine.workers.register_with_key(new, options.queues, by=BY)
+    printed = written_key(key, options.key_file)
+    print_result(options, {**_view(worker, {}), **printed}, "\n".join([worker.id, *printed.values()]))
 
 
-def disable(options: argparse.Namespace) -> int:
-    return _switch(options, enabled=False)
+@on_engine
+async def switch(engine: Engine, options: argparse.Namespace) -> None:
+    worker = await find_worker(engine, options.worker)
+    worker = await (engine.workers.enable if options.enable else engine.workers.disable)(worker.id, by=BY)
+    view = _view(worker, await engine.workers.holds())
+    print_result(options, view, f"worker {worker.name or worker.id} is {worker.status}")
 
 
-def enable(options: argparse.Namespace) -> int:
-    return _switch(options, enabled=True)
-
-
-def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
-    async def work(engine: Engine) -> int:
-        worker = await find_worker(engine, options.worker)
-        worker = await (engine.workers.enable if enabled else engine.workers.disable)(worker.id, by=BY)
-        if options.json:
-            print_json(_view(worker, await engine.workers.holds()))
-        else:
-            print(f"worker {worker.name or worker.id} is {worker.status}")
-        return 0
-
-    return with_engine(options, work)
-
-
-def revoke(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        worker = await find_worker(engine, options.worker)
-        keys = await engine.workers.revoke(worker.id, by=BY)
-        if options.json:
-            worker = await engine.workers.get(worker.id)
-            print_json({**_view(worker, await engine.workers.holds()), "revokedKeys": [key.id for key in keys]})
-        else:
-            print(f"{count(len(keys), 'key')} of worker {worker.name or worker.id} revoked")
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def revoke(engine: Engine, options: argparse.Namespace) -> None:
+    worker = await find_worker(engine, options.worker)
+    keys = await engine.workers.revoke(worker.id, by=BY)
+    worker = await engine.workers.get(worker.id)
+    view = {**_view(worker, await engine.workers.holds()), "revokedKeys": [key.id for key in keys]}
+    print_result(options, view, f"{count(len(keys), 'key')} of worker {worker.name or worker.id} revoked")
 
 
 async def find_worker(engine: Engine, wanted: str) -> WorkerRecord:

@@ -41,6 +41,7 @@ def add_to(commands: Any) -> None:
         "Hand-written SQL is measured in the same run for comparison. If the database has other work, it asks first, "
         "because both would be slower.",
         examples=["holdfast bench", "holdfast bench --jobs 100000 --processes 2 --json"],
+        may_be_first=True,
     )
     parser.add_argument("--jobs", type=_jobs, default=20_000, metavar="N", help="number of jobs to drain (20000)")
     parser.add_argument("--concurrency", type=int, metavar="N", help="concurrent jobs in each worker process (10)")
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if named_app(options) is not None:
         options.database = settings_of(options).url  # the workers run the bench app on this database
         settings = msgspec.structs.replace(settings, database_url=options.database)
-    others = with_engine(options, _other_work, may_be_first=True)
+    others = with_engine(options, _other_work)
     if others and not options.yes:
         require_terminal("measure beside other work", f": {others}")
         if not confirmed(f"{others}; both would be slower. Continue?"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.database import settings_of, with_engine
-from holdfast.cli.output import print_json
+from holdfast.cli.output import print_result
 from holdfast.cli.parser import command
 from holdfast.cli.times import moment, seconds
 from holdfast.errors import Invalid
@@ -64,19 +64,17 @@ def create(options: argparse.Namespace) -> int:
         subject=options.subject,
         lifecycle=options.lifecycle,
     )
+    with_engine(options, lambda engine: _create(engine, options, new))
+    return 0
 
-    async def work(engine: Engine) -> int:
-        await engine.job_types.check([new], refuse_unknown=settings_of(options).unknown_job_types == "refuse")
-        if new.type not in (known := await engine.reads.job_types()):
-            _warn_unknown(new.type, list(known))
-        created = await engine.create(new)
-        if options.json:
-            print_json({"jobId": created.id, "status": created.status, "existed": created.existed})
-        else:
-            print(created.id)
-        return 0
 
-    return with_engine(options, work)
+async def _create(engine: Engine, options: argparse.Namespace, new: NewJob) -> None:
+    await engine.job_types.check([new], refuse_unknown=settings_of(options).unknown_job_types == "refuse")
+    if new.type not in (known := await engine.reads.job_types()):
+        _warn_unknown(new.type, list(known))
+    created = await engine.create(new)
+    view = {"jobId": created.id, "status": created.status, "existed": created.existed}
+    print_result(options, view, created.id)
 
 
 def _warn_unknown(job_type: str, known: list[str]) -> None:

@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.database import machines_of, on_engine
 from holdfast.cli.ids import job_id
 from holdfast.cli.jobs.views import event_view
 from holdfast.cli.output import on_terminal, print_json_line, time_text
@@ -38,18 +38,15 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--follow", action="store_true", help="keep printing new events until the job is finished")
 
 
-def events(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        job = await engine.reads.get(await job_id(engine, options.job))
-        machine = (await machines_of(engine, [job]))[job.id]
-        async for event in _events(engine, job.id, follow=options.follow):
-            if options.json:
-                print_json_line(event_view(event, machine))
-            else:
-                print(_line(event, machine), flush=options.follow)
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def events(engine: Engine, options: argparse.Namespace) -> None:
+    job = await engine.reads.get(await job_id(engine, options.job))
+    machine = (await machines_of(engine, [job]))[job.id]
+    async for event in _events(engine, job.id, follow=options.follow):
+        if options.json:
+            print_json_line(event_view(event, machine))
+        else:
+            print(_line(event, machine), flush=options.follow)
 
 
 async def _events(engine: Engine, job_id: str, *, follow: bool) -> AsyncIterator[Event]:
@@ -62,9 +59,8 @@ async def _events(engine: Engine, job_id: str, *, follow: bool) -> AsyncIterator
         if not found and (finished or not follow):
             return
         if not found:
-            finished = (
-                await engine.reads.get(job_id)
-            ).final  # then read once more: the last event was committed with it
+            job = await engine.reads.get(job_id)
+            finished = job.final  # then read once more: the last event was committed with it
             await engine.clock.sleep(0 if finished else POLL_SECONDS)
 
 

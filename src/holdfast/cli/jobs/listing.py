@@ -7,7 +7,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.database import machines_of, on_engine
 from holdfast.cli.jobs.filters import add_filters, filter_of, status_meant
 from holdfast.cli.jobs.views import job_view, state_cell
 from holdfast.cli.output import Cell, Styled, age_text, print_json, print_table, time_text
@@ -38,25 +38,19 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("--cursor", metavar="CURSOR", help="continue after an earlier page")
 
 
-def list_jobs(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        page = await engine.reads.page(await filter_of(engine, options), cursor=options.cursor, limit=options.limit)
-        machines = await machines_of(engine, page.jobs)
-        if options.json:
-            now = await engine.reads.now()
-            jobs = [job_view(job, machines[job.id], now) for job in page.jobs]
-            print_json({"jobs": jobs, "nextCursor": page.next})
-            return 0
-        now = await engine.reads.now()
-        rows = (_row(job, machines[job.id], now) for job in page.jobs)
-        print_table(TITLES, rows, droppable=["progress"])
-        if not page.jobs and (status := status_meant(options)):
-            print(f"no jobs in that state; to filter by status, use --status {status}", file=sys.stderr)
-        if page.next:
-            print(f"more results: add --cursor {page.next}", file=sys.stderr)
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def list_jobs(engine: Engine, options: argparse.Namespace) -> None:
+    page = await engine.reads.page(await filter_of(engine, options), cursor=options.cursor, limit=options.limit)
+    machines, now = await machines_of(engine, page.jobs), await engine.reads.now()
+    if options.json:
+        jobs = [job_view(job, machines[job.id], now) for job in page.jobs]
+        print_json({"jobs": jobs, "nextCursor": page.next})
+        return
+    print_table(TITLES, (_row(job, machines[job.id], now) for job in page.jobs), droppable=["progress"])
+    if not page.jobs and (status := status_meant(options)):
+        print(f"no jobs in that state; to filter by status, use --status {status}", file=sys.stderr)
+    if page.next:
+        print(f"more results: add --cursor {page.next}", file=sys.stderr)
 
 
 def _row(job: Job, machine: Machine, now: datetime) -> list[Cell]:

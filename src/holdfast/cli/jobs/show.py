@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import machines_of, with_engine
+from holdfast.cli.database import machines_of, on_engine
 from holdfast.cli.ids import job_id
 from holdfast.cli.jobs.views import STYLES, attempt_view, job_view
 from holdfast.cli.output import (
@@ -49,19 +49,16 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("job", metavar="ID", help="job id, or a prefix of it")
 
 
-def show(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        job = await engine.reads.get(await job_id(engine, options.job))
-        machine = (await machines_of(engine, [job]))[job.id]
-        attempts, parts = await engine.reads.attempts(job.id), await engine.reads.parts(job.id)
-        if options.json:
-            print_json(_view(job, machine, await engine.reads.now(), attempts, parts))
-        else:
-            _print(job, machine, attempts, parts)
-            _print_tracebacks(job, attempts, shown=options.traceback)
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def show(engine: Engine, options: argparse.Namespace) -> None:
+    job = await engine.reads.get(await job_id(engine, options.job))
+    machine = (await machines_of(engine, [job]))[job.id]
+    attempts, parts = await engine.reads.attempts(job.id), await engine.reads.parts(job.id)
+    if options.json:
+        print_json(_view(job, machine, await engine.reads.now(), attempts, parts))
+    else:
+        _print(job, machine, attempts, parts)
+        _print_tracebacks(job, attempts, shown=options.traceback)
 
 
 def _view(job: Job, machine: Machine, now: datetime, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.database import with_engine
+from holdfast.cli.database import on_engine
 from holdfast.cli.ids import job_id
 from holdfast.cli.output import Styled, print_json, print_sentence, print_table
 from holdfast.cli.parser import command
@@ -40,21 +40,18 @@ def add_to(verbs: Any) -> None:
     parser.add_argument("job", metavar="ID", help="job id, or a prefix of it")
 
 
-def why(options: argparse.Namespace) -> int:
-    async def work(engine: Engine) -> int:
-        job = await engine.reads.get(await job_id(engine, options.job))
-        clauses = await engine.reads.why(job.id)
-        answer = _answer(job, clauses)
-        if options.json:
-            listed = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]
-            print_json({"jobId": job.id, "answer": answer, "clauses": listed})
-        else:
-            print_sentence(answer)
-            print()
-            print_table(["holds", "condition", "details"], map(_row, clauses))
-        return 0
-
-    return with_engine(options, work)
+@on_engine
+async def why(engine: Engine, options: argparse.Namespace) -> None:
+    job = await engine.reads.get(await job_id(engine, options.job))
+    clauses = await engine.reads.why(job.id)
+    answer = _answer(job, clauses)
+    if options.json:
+        listed = [{"name": clause.name, "holds": clause.holds, "says": clause.says} for clause in clauses]
+        print_json({"jobId": job.id, "answer": answer, "clauses": listed})
+    else:
+        print_sentence(answer)
+        print()
+        print_table(["holds", "condition", "details"], map(_row, clauses))
 
 
 def _answer(job: Job, clauses: list[Clause]) -> str:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import times
-from holdfast.cli.database import settings_of, with_engine
+from holdfast.cli.database import on_engine, settings_of
 from holdfast.cli.output import on_terminal, print_json
 from holdfast.cli.parser import command
 from holdfast.redaction import without_password
@@ -48,24 +48,21 @@ def _interval(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not between 0.1 and 60 seconds")
 
 
-def run(options: argparse.Namespace) -> int:
+@on_engine
+async def run(engine: Engine, options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from holdfast.cli.top.collector import Collector
 
-    async def work(engine: Engine) -> int:
-        collector = Collector(engine, without_password(settings_of(options).url))
-        console = Console(highlight=False, width=None if on_terminal() else PIPE_WIDTH)
-        try:
-            if options.once or options.json or not on_terminal():
-                _print(await _one(collector, engine, options.interval), console, as_json=options.json)
-            else:
-                await _live(collector, engine, console, options.interval)
-        finally:
-            await collector.close()
-        return 0
-
-    return with_engine(options, work)
+    collector = Collector(engine, without_password(settings_of(options).url))
+    console = Console(highlight=False, width=None if on_terminal() else PIPE_WIDTH)
+    try:
+        if options.once or options.json or not on_terminal():
+            _print(await _one(collector, engine, options.interval), console, as_json=options.json)
+        else:
+            await _live(collector, engine, console, options.interval)
+    finally:
+        await collector.close()
 
 
 async def _one(collector: Collector, engine: Engine, interval: float) -> TopSnapshot:
