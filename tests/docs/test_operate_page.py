@@ -1,4 +1,4 @@
-"""The recipes of the page on operating do what the page says."""
+"""The recipes of the operations pages run and have the documented effect."""
 
 import ast
 import inspect
@@ -56,7 +56,7 @@ async def finish(engine: Engine, worker: str) -> Lease:
 
 
 async def partitions(connection: Any, table: str, job_id: str) -> list[str]:
-    """The tables in which the history of a job lies."""
+    """The partitions that hold the history of a job."""
     rows = await connection.fetch(f"SELECT DISTINCT tableoid::regclass::text FROM {table} WHERE job_id = $1", job_id)
     return sorted(row[0] for row in rows)
 
@@ -92,6 +92,29 @@ async def test_every_verb_works_on_partitioned_history(january: Engine, connecti
     assert await partitions(connection, "holdfast_attempts", lease.id) == ["holdfast_attempts_2026_02"]
 
 
+DEFINITIONS = """
+SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = $1::text::regclass AND NOT indisprimary
+UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = $1::text::regclass AND NOT tgisinternal
+UNION ALL SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid = $1::text::regclass AND contype = 'c'
+"""
+
+
+async def definitions(connection: Any, table: str) -> list[str]:
+    """The indexes, triggers and checks of a table, without its primary key."""
+    return sorted(row[0].replace(" ON ONLY ", " ON ") for row in await connection.fetch(DEFINITIONS, table))
+
+
+@pytest.mark.parametrize("table", ["holdfast_events", "holdfast_attempts"])
+async def test_a_partitioned_table_keeps_its_indexes_triggers_and_checks(
+    january: Engine, connection: Any, table: str
+) -> None:
+    before = await definitions(connection, table)
+    await connection.execute(PARTITION.text)
+    assert before
+    assert await definitions(connection, table) == before
+
+
 async def test_partitioned_history_is_still_append_only(january: Engine, connection: Any, clock: MovableClock) -> None:
     worker = (await january.workers.register()).id
     before = await finish(january, worker)
@@ -118,10 +141,10 @@ async def test_the_oldest_partition_can_be_dropped(january: Engine, connection: 
     assert len(await january.reads.attempts(new.id)) == 1
     with pytest.raises(LeaseLost):  # the page warns of it
         await january.complete(worker, old.id, old.token)
-    assert await january.maintenance.prune(Retention(succeeded=1)) == 1, "the job itself leaves by retention"
+    assert await january.maintenance.prune(Retention(succeeded=1)) == 1, "retention deletes the job itself"
 
 
-async def test_nothing_fails_when_nobody_made_the_next_partition(
+async def test_rows_go_to_the_default_partition_when_the_next_month_has_none(
     january: Engine, connection: Any, clock: MovableClock
 ) -> None:
     worker = (await january.workers.register()).id
