@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from holdfast.settings import Settings
-from tests.dispatch.places import NatsPlace, Place, RedisPlace, SqsPlace
+from tests.dispatch.backends import Backend, NatsBackend, RedisBackend, SqsBackend
 from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
 from tests.servers.sqs import SqsServer
@@ -18,7 +18,7 @@ MODES = (DATABASE, "redis", "nats", "sqs")  # hybrid is redis and database toget
 
 
 class Ways:
-    def __init__(self, places: dict[str, Place]) -> None:
+    def __init__(self, places: dict[str, Backend]) -> None:
         self.places = places
 
     def settings(self, mode: str, database_url: str) -> Settings:
@@ -31,8 +31,8 @@ def ways() -> Iterator[Ways]:
     with ExitStack() as stack:
         redis, nats, sqs = (stack.enter_context(kind.started()) for kind in (RedisServer, NatsServer, SqsServer))
         stack.enter_context(patch.dict(os.environ, SqsServer.credentials))
-        places = [RedisPlace("redis", redis), NatsPlace("nats", nats), SqsPlace("sqs", sqs)]
-        yield Ways({place.mode: place for place in places})
+        places = [RedisBackend("redis", redis), NatsBackend("nats", nats), SqsBackend("sqs", sqs)]
+        yield Ways({backend.mode: backend for backend in places})
 
 
 def environment(settings: Settings) -> dict[str, str]:

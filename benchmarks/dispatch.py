@@ -35,7 +35,7 @@ from holdfast.model import NewJob
 from holdfast.sdk.app import App
 from holdfast.settings import Settings
 from holdfast.worker.sources.database import DatabaseSource
-from tests.dispatch.stories import creating, listening
+from tests.dispatch.harness import listening_worker, producer
 
 TARGET = 0.8  # of the rates without a broker
 SOONER = ("redis", "nats")  # a job starts no later than by LISTEN and NOTIFY
@@ -82,7 +82,7 @@ async def starting(machine: Host, known: Ways, sizes: Sizes) -> list[dict[str, A
         engines: dict[str, Engine] = {}
         for mode in sizes.processes:
             settings = known.settings(mode, (await stack.enter_async_context(machine.fresh())).url)
-            opened = await stack.enter_async_context(creating(settings))
+            opened = await stack.enter_async_context(producer(settings))
             stack.enter_context(worker_process(settings))
             engines[mode] = opened.engine
         for engine in engines.values():
@@ -140,13 +140,13 @@ class Way(NamedTuple):
 async def way(machine: Host, known: Ways, mode: str) -> AsyncIterator[Way]:
     async with machine.fresh() as database:
         settings = known.settings(mode, database.url)
-        async with creating(settings) as creator, _listening(settings) as (opened, source):
+        async with producer(settings) as creator, _listening(settings) as (opened, source):
             yield Way(Ours(database, creator.engine, (await opened.engine.workers.register()).id), source)
 
 
 @asynccontextmanager
 async def _listening(settings: Settings) -> AsyncIterator[tuple[OpenEngine, DatabaseSource]]:
-    async with listening(settings, types=sorted(small_jobs.handlers)) as (opened, source, _):
+    async with listening_worker(settings, types=sorted(small_jobs.handlers)) as (opened, source, _):
         yield opened, source
 
 

@@ -23,9 +23,9 @@ from benchmarks.databases import Host, host
 from benchmarks.report import arguments, print_table, write_results
 from benchmarks.rounds import say
 from holdfast.assembly.engine import OpenEngine
-from tests.dispatch.crew import heard
-from tests.dispatch.places import Place
-from tests.dispatch.stories import Hand, creating, hand, idle, jobs, until
+from tests.dispatch.backends import Backend
+from tests.dispatch.cluster import received_hints
+from tests.dispatch.harness import MiniWorker, create_jobs, mini_worker, producer, until, wait_until_idle
 from tests.servers.proxy import Proxy
 
 POLL_SECONDS = 1.5
@@ -35,26 +35,26 @@ PROBE_SECONDS = 0.05
 
 
 class Stage(NamedTuple):
-    place: Place
+    backend: Backend
     wire: Proxy
     creator: OpenEngine
-    worker: Hand
+    worker: MiniWorker
 
 
 @asynccontextmanager
-async def stage(machine: Host, place: Place) -> AsyncIterator[Stage]:
-    async with machine.fresh() as database, Proxy.to(place.url) as wire:
-        near = place.settings(database.url)
-        far = place.settings(database.url, url=wire.url, poll_seconds=POLL_SECONDS)
-        async with creating(near) as creator, hand(far, live=LIVE) as worker:
-            yield Stage(place, wire, creator, worker)
+async def stage(machine: Host, backend: Backend) -> AsyncIterator[Stage]:
+    async with machine.fresh() as database, Proxy.to(backend.url) as wire:
+        near = backend.settings(database.url)
+        far = backend.settings(database.url, url=wire.url, poll_seconds=POLL_SECONDS)
+        async with producer(near) as creator, mini_worker(far, live=LIVE) as worker:
+            yield Stage(backend, wire, creator, worker)
 
 
 Loss = Callable[[Stage], Awaitable[None]]
 
 
 async def killed(on: Stage) -> None:
-    await asyncio.to_thread(on.place.server.stop, kill=True)
+    await asyncio.to_thread(on.backend.server.stop, kill=True)
 
 
 async def cut_off(on: Stage) -> None:
@@ -79,7 +79,7 @@ async def found_after(on: Stage, *, hinted: bool) -> float:
     if not hinted:
         wakers.clear()
     begun = time.monotonic()
-    (job,) = await jobs(on.creator.engine, 1)
+    (job,) = await create_jobs(on.creator.engine, 1)
     await until(lambda: job in on.worker.done, seconds=120)
     wakers[:] = kept
     return time.monotonic() - begun
@@ -87,31 +87,31 @@ async def found_after(on: Stage, *, hinted: bool) -> float:
 
 async def back_after(on: Stage) -> float:
     """Seconds from its return to when a hint that it carried is heard."""
-    if not on.place.server.running:
-        await asyncio.to_thread(on.place.server.start)
+    if not on.backend.server.running:
+        await asyncio.to_thread(on.backend.server.start)
     await on.wire.come_back()
-    begun, before = time.monotonic(), heard(on.worker.dispatch)
-    while heard(on.worker.dispatch) == before:
-        await jobs(on.creator.engine, 1)
+    begun, before = time.monotonic(), received_hints(on.worker.dispatch)
+    while received_hints(on.worker.dispatch) == before:
+        await create_jobs(on.creator.engine, 1)
         await asyncio.sleep(PROBE_SECONDS)
     return time.monotonic() - begun
 
 
 async def outage(on: Stage, loss: Loss, *, hinted: bool, away_seconds: float) -> dict[str, float]:
-    await idle(on.worker)
+    await wait_until_idle(on.worker)
     await loss(on)
     taken = {"found": await found_after(on, hinted=hinted)}
     await asyncio.sleep(away_seconds)
     return taken | {"found later": await found_after(on, hinted=hinted), "back": await back_after(on)}
 
 
-async def outages(machine: Host, place: Place, sizes: Sizes) -> list[dict[str, Any]]:
+async def outages(machine: Host, backend: Backend, sizes: Sizes) -> list[dict[str, Any]]:
     found = []
     for loss, hinted in sizes.cases:
-        case, taken = f"{place.mode}, {loss.__name__}, {'hinted' if hinted else 'no hint'}", []
+        case, taken = f"{backend.mode}, {loss.__name__}, {'hinted' if hinted else 'no hint'}", []
         for number in range(sizes.rounds):
             say(f"  {case}: {number + 1} of {sizes.rounds}")
-            async with stage(machine, place) as on:
+            async with stage(machine, backend) as on:
                 away = sizes.long if number % 2 else sizes.short
                 taken.append(await outage(on, loss, hinted=hinted, away_seconds=away))
         for what, bound in BOUNDS.items():
@@ -125,7 +125,7 @@ async def measure(known: Ways, sizes: Sizes) -> list[dict[str, Any]]:
     """All brokers at the same time: it is mostly waiting."""
     with host("postgres") as machine:
         async with machine.fresh():  # the first makes the template for all
-            taken = await asyncio.gather(*(outages(machine, place, sizes) for place in known.places.values()))
+            taken = await asyncio.gather(*(outages(machine, backend, sizes) for backend in known.places.values()))
     found = [figure for figures in taken for figure in figures]
     rows = [
         [each["figure"], *(f"{pick(each['seconds']):.2f} s" for pick in (median, max)), f"<= {each['bound']:g} s"]

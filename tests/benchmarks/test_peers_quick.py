@@ -24,7 +24,7 @@ PEER = "huey"  # needs nothing but itself and SQLite
 def test_every_cell_is_measured_for_holdfast_and_a_peer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, missing = available([PEER])
     if missing:
-        pytest.skip(missing[PEER])
+        pytest.skip(f"{PEER} is not available: {missing[PEER]}")
     assert main(["--quick", "--only", f"holdfast,{PEER}", "--results", str(tmp_path)]) == 0, capsys.readouterr().out
     [file] = tmp_path.iterdir()
     stores = json.loads(file.read_text())["stores"]
@@ -56,7 +56,7 @@ def test_a_run_counts_from_when_all_its_processes_are_at_work() -> None:
 
 def test_the_page_shows_the_results_that_lie_beside_it() -> None:
     if not RESULTS.exists():
-        pytest.skip("no run has been published yet: make bench-peers")
+        pytest.skip("no benchmark results are published yet: run make bench-peers")
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_results(page, json.loads(RESULTS.read_text()))
 

@@ -65,7 +65,7 @@ def test_every_command_and_every_option_is_in_the_script(shell: str, capsys: pyt
 def test_the_shell_can_read_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     program = shutil.which(shell)
     if program is None:
-        pytest.skip(f"there is no {shell} here to read it")
+        pytest.skip(f"{shell} is not on the PATH")
     check = subprocess.run(
         [program, "-n", "/dev/stdin"],
         input=script(shell, capsys),

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast import Client
-from tests.client.between import Gate
+from tests.client.fault_proxy import FaultProxy
 from tests.server.conftest import served
 from tests.server.steps import Served
 
@@ -13,9 +13,9 @@ __all__ = ["served"]
 
 
 @pytest.fixture
-async def gate(served: Served) -> AsyncIterator[Gate]:
+async def gate(served: Served) -> AsyncIterator[FaultProxy]:
     """In front of the server."""
-    async with Gate.to(served.url) as gate:
+    async with FaultProxy.to(served.url) as gate:
         yield gate  # type: ignore[misc]
 
 

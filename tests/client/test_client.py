@@ -9,7 +9,7 @@ import pytest
 from holdfast import Client, JobFailed
 from holdfast.client import client as module
 from holdfast.errors import Conflict, Invalid, InvalidField, KeyReused, NotFound, StoreError, Unauthorized
-from tests.client.steps import finish, take
+from tests.client.jobs import finish, take
 from tests.server.steps import Served
 
 

@@ -27,7 +27,7 @@ def node() -> str:
     cached = ROOT.glob(".cache/bench-peers/node*/bin/node")
     found = shutil.which("node") or next((str(path) for path in cached), None)
     if found is None:
-        pytest.skip("the JavaScript worker needs Node 18 or newer, and there is no `node` on the PATH")
+        pytest.skip("node is not on the PATH: the JavaScript worker needs Node 18 or newer")
     return found
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from holdfast import Client
 from holdfast.errors import OutcomeUnknown, StoreUnavailable, TooMany
-from tests.client.between import Gate, Impatient
-from tests.client.steps import all_ids, finish
+from tests.client.fault_proxy import FaultProxy, InstantClock
+from tests.client.jobs import all_ids, finish
 from tests.server.steps import SECRET, Served
 
 
 @pytest.mark.parametrize("heard", [True, False])
-async def test_a_create_whose_answer_was_lost_makes_one_job(served: Served, gate: Gate, heard: bool) -> None:
+async def test_a_create_whose_answer_was_lost_makes_one_job(served: Served, gate: FaultProxy, heard: bool) -> None:
     """R: every create carries a key, so that a retry is safe whether or not the server heard the first."""
     gate.cut_at(b"POST /jobs", after=heard)
     async with Client(gate.url) as client:
@@ -23,8 +23,8 @@ async def test_a_create_whose_answer_was_lost_makes_one_job(served: Served, gate
     assert set(await all_ids(served.engine)) == {job.id, *(each.id for each in many)}
 
 
-async def test_a_server_that_cannot_now_is_asked_again(served: Served, gate: Gate) -> None:
-    clock = Impatient()
+async def test_a_server_that_cannot_now_is_asked_again(served: Served, gate: FaultProxy) -> None:
+    clock = InstantClock()
     gate.refuse(503, 502, 504)
     async with Client(gate.url, clock=clock) as client:
         job = await client.create("mail")
@@ -32,8 +32,8 @@ async def test_a_server_that_cannot_now_is_asked_again(served: Served, gate: Gat
     assert gate.refused == len(clock.slept) == 3
 
 
-async def test_a_server_that_says_when_is_not_asked_sooner(gate: Gate) -> None:
-    clock = Impatient()
+async def test_a_server_that_says_when_is_not_asked_sooner(gate: FaultProxy) -> None:
+    clock = InstantClock()
     gate.refuse(429, 503, retry_after=7)
     async with Client(gate.url, clock=clock) as client:
         await client.create("mail")
@@ -44,8 +44,8 @@ async def test_a_server_that_says_when_is_not_asked_sooner(gate: Gate) -> None:
     assert refused.value.retry_after == 3600
 
 
-async def test_patience_ends(gate: Gate) -> None:
-    clock = Impatient()
+async def test_patience_ends(gate: FaultProxy) -> None:
+    clock = InstantClock()
     gate.refuse(503, 503, 503)
     async with Client(gate.url, clock=clock, retries=2) as client:
         with pytest.raises(StoreUnavailable):
@@ -54,7 +54,7 @@ async def test_patience_ends(gate: Gate) -> None:
 
 
 async def test_a_server_that_is_away_is_unreachable() -> None:
-    clock = Impatient()
+    clock = InstantClock()
     async with Client("http://127.0.0.1:1", clock=clock, retries=3) as client:
         with pytest.raises(StoreUnavailable, match=r"cannot connect to http://127.0.0.1:1") as away:
             await client.get("1")
@@ -62,7 +62,7 @@ async def test_a_server_that_is_away_is_unreachable() -> None:
     assert len(clock.slept) == 3
 
 
-async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Served, gate: Gate) -> None:
+async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Served, gate: FaultProxy) -> None:
     """It carries no key: twice would be two workers."""
     gate.cut_at(b"POST /api/worker/register", after=True)
     async with Client(gate.url) as client:
@@ -75,7 +75,7 @@ async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Se
     assert registered.api_key
 
 
-async def test_events_go_on_where_the_wire_was_cut(served: Served, gate: Gate) -> None:
+async def test_events_go_on_where_the_wire_was_cut(served: Served, gate: FaultProxy) -> None:
     """No gap and no repeat: the stream is taken up by the id of the last event."""
     async with Client(gate.url) as client:
         job = await client.create("mail")

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import JobFailed, SyncClient
 from holdfast.errors import KeyReused, NotFound, StoreUnavailable
-from tests.client.between import Gate, Impatient
+from tests.client.fault_proxy import FaultProxy, InstantClock
 from tests.client.generate import COMMAND, MODULES, generated, path_of
-from tests.client.steps import all_ids, finish
+from tests.client.jobs import all_ids, finish
 from tests.server.steps import Served
 
 
@@ -48,12 +48,12 @@ async def test_many_a_cancel_and_an_unknown_one(served: Served) -> None:
             await in_sync(client.job("0198c0de-0000-7000-8000-000000000000").get)
 
 
-async def test_a_lost_answer_is_asked_for_again(served: Served, gate: Gate) -> None:
+async def test_a_lost_answer_is_asked_for_again(served: Served, gate: FaultProxy) -> None:
     gate.cut_at(b"POST /jobs", after=True)
     with SyncClient(gate.url) as client:
         job = await in_sync(lambda: client.create("mail"))
         assert gate.cuts == 1
-        clock = client.clock = Impatient()
+        clock = client.clock = InstantClock()
         gate.refuse(503, retry_after=5)
         assert await in_sync(job.status) == "PENDING"
     assert await all_ids(served.engine) == [job.id]

@@ -1,4 +1,4 @@
-"""What deploy/ holds for Kubernetes, and what those for whom it is written say that it may look like."""
+"""The Kubernetes and KEDA manifests in deploy/, and validators for both schemas."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def of_kind(path: str, kind: str) -> dict[str, Any]:
 
 
 def keda_schema(kind: str) -> dict[str, Any]:
-    """As KEDA's own definition of the kind has it; a field that it does not know is refused."""
+    """The schema of KEDA's own definition of the kind; unknown fields are errors."""
     models = pytest.importorskip(
-        "cloudcoil.models.keda.v1alpha1", reason="KEDA's schemas are in cloudcoil-models-keda, of the group `dev`"
+        "cloudcoil.models.keda.v1alpha1",
+        reason="cloudcoil-models-keda is not installed: it has the KEDA schemas, see the group `dev`",
     )
     return _closed(getattr(models, kind).model_json_schema(by_alias=True))
 
 
 def kubernetes_errors(document: dict[str, Any]) -> str | None:
-    """What Kubernetes would say against it."""
+    """The first violation of the Kubernetes schema."""
     try:
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
     except kubernetes_validate.ValidationError as error:
@@ -42,7 +43,7 @@ def kubernetes_errors(document: dict[str, Any]) -> str | None:
 
 
 def keda_errors(document: dict[str, Any]) -> list[str]:
-    """What KEDA would say against it."""
+    """All violations of the KEDA schema."""
     return [
         error.message for error in jsonschema.Draft202012Validator(keda_schema(document["kind"])).iter_errors(document)
     ]

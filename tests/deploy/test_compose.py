@@ -81,7 +81,7 @@ def test_prometheus_finds_its_rules_its_key_and_its_targets() -> None:
     assert (workers["names"], workers["port"]) == (["worker"], parsed(SERVICES["worker"]["command"]).metrics_port)
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool on this machine")
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on the PATH")
 def test_prometheus_takes_its_configuration_and_its_rules(tmp_path: Path) -> None:
     for name in ("scrape.yml", "alerts.yml"):
         text = (DEPLOY / "prometheus" / name).read_text(encoding="utf-8")

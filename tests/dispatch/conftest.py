@@ -1,22 +1,22 @@
-"""Stories that are told of each broker in turn name it as their `mode`."""
+"""Tests that run with several brokers are parametrized by `mode`."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.dispatch import sqs
-from tests.dispatch.places import Place, place_of
+from tests.dispatch.backends import Backend, open_backend
 
 SERVERS = {"redis": "redis_server", "hybrid": "redis_server", "nats": "nats_server", "sqs": "sqs_server"}
 
 
 @pytest.fixture
-def patient_with_sqs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening the AWS library takes up to half a second of processor time: on a busy machine, more than a call may."""
+def long_sqs_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading the AWS library takes up to half a second of CPU time, on a busy machine longer than the call timeout."""
     monkeypatch.setattr(sqs, "CALL_SECONDS", 60.0)
 
 
 @pytest.fixture
-async def place(mode: str, request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with place_of(mode, request.getfixturevalue(SERVERS[mode])) as place:
-        yield place
+async def backend(mode: str, request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    async with open_backend(mode, request.getfixturevalue(SERVERS[mode])) as backend:
+        yield backend

@@ -1,4 +1,4 @@
-"""What can happen to a broker while jobs run. Each is a time span: it begins, lasts while the block does, and ends."""
+"""Faults of a broker while jobs run. Each is a context manager: the fault lasts for the duration of its block."""
 
 import asyncio
 import contextlib
@@ -8,41 +8,41 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 from holdfast.dispatch.dispatch import Dispatch
-from tests.dispatch.noise import Noise
-from tests.dispatch.places import Place
-from tests.dispatch.stories import beside
+from tests.dispatch.backends import Backend
+from tests.dispatch.harness import running_beside
+from tests.dispatch.unreliable_broker import FaultRates
 from tests.servers.proxy import Proxy
 
 UNKNOWN = "0198c0de-0000-7000-8000-{:012x}"
 
 
-class Scene(NamedTuple):
-    place: Place
-    wire: Proxy  # between the broker and half of those who use it
-    chance: random.Random
+class FaultContext(NamedTuple):
+    backend: Backend
+    proxy: Proxy  # between the broker and half of its clients
+    rng: random.Random
 
 
-Span = Callable[[Scene], AbstractAsyncContextManager[None]]
+Span = Callable[[FaultContext], AbstractAsyncContextManager[None]]
 
 
 class Fault(NamedTuple):
     span: Span
-    all_the_time: bool = False  # else in the middle of the run
-    noise: Noise = Noise()
+    whole_run: bool = False  # otherwise only in the middle of the run
+    rates: FaultRates = FaultRates()
 
-    def was_felt(self, place: Place, dispatches: list[Dispatch]) -> bool:
-        """What nobody notices proves nothing."""
-        if self.noise.lost or self.noise.doubled or self.noise.reordered:
-            return self.noise.made > 0
-        if self.span is littered:
+    def was_noticed(self, backend: Backend, dispatches: list[Dispatch]) -> bool:
+        """A fault without any effect would make the test pass for no reason."""
+        if self.rates.dropped or self.rates.duplicated or self.rates.reordered:
+            return self.rates.injected > 0
+        if self.span is garbage:
             return sum(dispatch.tally["received", "garbage"] for dispatch in dispatches) > 0
-        if self.span is emptied and not place.misses_its_messages:
+        if self.span is purged and not backend.detects_lost_messages:
             return True
         return any(dispatch.breaker.openings for dispatch in dispatches)
 
 
 @contextlib.asynccontextmanager
-async def nothing(scene: Scene) -> AsyncIterator[None]:
+async def no_fault(context: FaultContext) -> AsyncIterator[None]:
     yield
 
 
@@ -50,94 +50,94 @@ async def nothing(scene: Scene) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def killed(scene: Scene) -> AsyncIterator[None]:
-    """kill -9; and back with what it had on disk."""
-    await asyncio.to_thread(scene.place.server.stop, kill=True)
+async def killed(context: FaultContext) -> AsyncIterator[None]:
+    """kill -9, then a restart with the data on disk."""
+    await asyncio.to_thread(context.backend.server.stop, kill=True)
     yield
-    await asyncio.to_thread(scene.place.server.start)
+    await asyncio.to_thread(context.backend.server.start)
 
 
 @contextlib.asynccontextmanager
-async def restarted_empty(scene: Scene) -> AsyncIterator[None]:
-    await asyncio.to_thread(scene.place.server.restart, kill=True, empty=True)
+async def restarted_empty(context: FaultContext) -> AsyncIterator[None]:
+    await asyncio.to_thread(context.backend.server.restart, kill=True, empty=True)
     yield
 
 
 @contextlib.asynccontextmanager
-async def frozen(scene: Scene) -> AsyncIterator[None]:
-    """SIGSTOP, and SIGCONT later."""
-    with scene.place.server.frozen():
-        async with lasting(scene.place.patience_seconds):
+async def frozen(context: FaultContext) -> AsyncIterator[None]:
+    """SIGSTOP, then SIGCONT."""
+    with context.backend.server.frozen():
+        async with at_least(context.backend.call_timeout_seconds):
             yield
 
 
-# -- what it keeps -----------------------------------------------------------------------------------------------------
+# -- stored messages --------------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def emptied(scene: Scene) -> AsyncIterator[None]:
-    async with again_and_again(scene.place.empty, every=0.1):
+async def purged(context: FaultContext) -> AsyncIterator[None]:
+    async with repeated(context.backend.purge, every=0.1):
         yield
 
 
 @contextlib.asynccontextmanager
-async def taken_apart(scene: Scene) -> AsyncIterator[None]:
-    async with again_and_again(lambda: scene.place.take_apart(scene.chance), every=0.2):
+async def deleted_objects(context: FaultContext) -> AsyncIterator[None]:
+    async with repeated(lambda: context.backend.delete_objects(context.rng), every=0.2):
         yield
 
 
 @contextlib.asynccontextmanager
-async def littered(scene: Scene) -> AsyncIterator[None]:
-    """Garbage, and lies: hints about jobs that do not exist, or in queues that nobody knows."""
+async def garbage(context: FaultContext) -> AsyncIterator[None]:
+    """Random bytes, and well-formed hints about jobs and queues that do not exist."""
 
-    def trash() -> bytes:
-        chance, unknown = scene.chance, UNKNOWN.format(scene.chance.getrandbits(48))
-        lies = [f'["mail","works","{unknown}",0]', f'["nowhere",null,"{unknown}",5]', '["mail",null,null,-3]']
-        return chance.choice([chance.randbytes(chance.randrange(600)), b"[" * 400, *(lie.encode() for lie in lies)])
+    def message() -> bytes:
+        rng, unknown = context.rng, UNKNOWN.format(context.rng.getrandbits(48))
+        false_hints = [f'["mail","succeeds","{unknown}",0]', f'["nowhere",null,"{unknown}",5]', '["mail",null,null,-3]']
+        return rng.choice([rng.randbytes(rng.randrange(600)), b"[" * 400, *(hint.encode() for hint in false_hints)])
 
-    async def throw() -> None:
+    async def send() -> None:
         for _ in range(5):
-            await scene.place.litter(trash(), scene.chance)
+            await context.backend.send_garbage(message(), context.rng)
 
-    async with again_and_again(throw, every=0.01):
+    async with repeated(send, every=0.01):
         yield
 
 
-# -- the wire ----------------------------------------------------------------------------------------------------------
+# -- the network ------------------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def cut(scene: Scene) -> AsyncIterator[None]:
-    await scene.wire.go_away()
+async def cut(context: FaultContext) -> AsyncIterator[None]:
+    await context.proxy.go_away()
     yield
-    await scene.wire.come_back()
+    await context.proxy.come_back()
 
 
 @contextlib.asynccontextmanager
-async def flapping(scene: Scene) -> AsyncIterator[None]:
+async def flapping(context: FaultContext) -> AsyncIterator[None]:
     """K17: twenty times in three seconds."""
 
     async def flap() -> None:
         for _ in range(20):
-            await scene.wire.go_away()
-            await asyncio.sleep(scene.chance.uniform(0.02, 0.12))
-            await scene.wire.come_back()
-            await asyncio.sleep(scene.chance.uniform(0.02, 0.12))
+            await context.proxy.go_away()
+            await asyncio.sleep(context.rng.uniform(0.02, 0.12))
+            await context.proxy.come_back()
+            await asyncio.sleep(context.rng.uniform(0.02, 0.12))
 
     flaps = asyncio.create_task(flap())
     yield
     await flaps
 
 
-def silent(**ways: bool) -> Span:
-    """Connections stay open, and what goes these ways is lost."""
+def silent(**directions: bool) -> Span:
+    """Connections stay open, but data in these directions is lost."""
 
     @contextlib.asynccontextmanager
-    async def span(scene: Scene) -> AsyncIterator[None]:
-        scene.wire.swallow(**ways)
-        async with lasting(scene.place.patience_seconds):
+    async def span(context: FaultContext) -> AsyncIterator[None]:
+        context.proxy.swallow(**directions)
+        async with at_least(context.backend.call_timeout_seconds):
             yield
-        await scene.wire.come_back()
+        await context.proxy.come_back()
 
     return span
 
@@ -146,31 +146,31 @@ FAULTS = {
     "killed": Fault(killed),
     "restarted empty": Fault(restarted_empty),
     "frozen": Fault(frozen),
-    "emptied": Fault(emptied),
-    "taken apart": Fault(taken_apart),
-    "littered": Fault(littered, True),
-    "doubled": Fault(nothing, True, Noise(doubled=0.1)),
-    "dropped": Fault(nothing, True, Noise(lost=0.1)),
-    "reordered": Fault(nothing, True, Noise(reordered=0.5)),
+    "purged": Fault(purged),
+    "deleted objects": Fault(deleted_objects),
+    "garbage": Fault(garbage, True),
+    "duplicated": Fault(no_fault, True, FaultRates(duplicated=0.1)),
+    "dropped": Fault(no_fault, True, FaultRates(dropped=0.1)),
+    "reordered": Fault(no_fault, True, FaultRates(reordered=0.5)),
     "cut": Fault(cut),
     "flapping": Fault(flapping),
     "silent": Fault(silent(requests=True, answers=True)),
-    "deaf": Fault(silent(requests=True)),
-    "mute": Fault(silent(answers=True)),
+    "requests lost": Fault(silent(requests=True)),
+    "responses lost": Fault(silent(answers=True)),
 }
 
 
 @contextlib.asynccontextmanager
-async def lasting(seconds: float) -> AsyncIterator[None]:
-    """The block lasts at least so long."""
+async def at_least(seconds: float) -> AsyncIterator[None]:
+    """The block lasts at least this long."""
     least = asyncio.create_task(asyncio.sleep(seconds))
     yield
     await least
 
 
 @contextlib.asynccontextmanager
-async def again_and_again(act: Callable[[], Awaitable[Any]], *, every: float) -> AsyncIterator[None]:
-    """At least once."""
+async def repeated(act: Callable[[], Awaitable[Any]], *, every: float) -> AsyncIterator[None]:
+    """Repeat in the background, at least once."""
 
     async def go_on() -> None:
         while True:
@@ -178,5 +178,5 @@ async def again_and_again(act: Callable[[], Awaitable[Any]], *, every: float) ->
             await act()
 
     await act()
-    async with beside(go_on()):
+    async with running_beside(go_on()):
         yield

@@ -40,7 +40,7 @@ def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker
         breaker.failed()
         pauses.append(breaker.pause)
         clock.advance(breaker.pause + 0.001)
-    longest = [min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2**place) for place in range(50)]
+    longest = [min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2**failures) for failures in range(50)]
     assert all(most / 2 <= pause <= most * 1.001 for pause, most in zip(pauses, longest, strict=True))
     assert len(set(pauses[10:])) > 20, "not all at the same moment"
     assert breaker.openings == 1, "it has never been closed in between"

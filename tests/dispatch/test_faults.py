@@ -1,8 +1,8 @@
-"""Every broker and everything that can happen to it: speed changes, results never. S13, L6, F29, F30, F31.
+"""Each broker with each fault: faults change the speed, never the outcome. S13, L6, F29, F30, F31.
 
-Jobs of many kinds are created by two processes and done by four workers of two kinds, half of them by a wire that may
-be cut. Each job ends once, and all end as they do without a broker. `make test` runs some cells of the table, chosen by
-the commit, and `make soak` all; HOLDFAST_TEST_FAULT_RUNS=3 runs each with three seeds and more jobs.
+Two producers create jobs of several kinds and four workers of two kinds run them, half of them through a proxy that
+may disconnect. Each job finishes once, with the same outcome as without a broker. `make test` runs a sample of the
+table, chosen by the commit, and `make soak` all; HOLDFAST_TEST_FAULT_RUNS=3 runs each with three seeds and more jobs.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ import pytest
 
 from holdfast.assembly import brokers
 from holdfast.settings import Settings
-from tests.dispatch.crew import Books, Crew, all_ended, crew_at
-from tests.dispatch.errands import PRIORITIES, QUEUES, Errands
-from tests.dispatch.faults import FAULTS, Fault, Scene
-from tests.dispatch.noise import Noisy
-from tests.dispatch.places import MODES, Place
+from tests.dispatch.backends import MODES, Backend
+from tests.dispatch.cluster import Cluster, RunChecker, open_cluster, wait_until_all_final
+from tests.dispatch.faults import FAULTS, Fault, FaultContext
+from tests.dispatch.sample_jobs import PRIORITIES, QUEUES, SampleJobs
+from tests.dispatch.unreliable_broker import UnreliableBroker
 from tests.servers.proxy import Proxy
 from tests.worker.stories.diary import VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 RUNS = int(os.environ.get("HOLDFAST_TEST_FAULT_RUNS", "0"))
-WAVES = 30 if RUNS else 9  # the fault takes place in the middle third
+WAVES = 30 if RUNS else 9  # the fault takes backend in the middle third
 POLL_SECONDS = 0.3
 CELLS = [
     pytest.param(mode, fault, seed, id=f"{mode}-{fault}-{seed}")
@@ -37,71 +37,71 @@ CELLS = [
 
 
 @pytest.fixture(autouse=True)
-def written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def handler_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "diary"))
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("mode", "fault", "seed"), CELLS)
-async def test_every_job_ends_once_and_as_without_a_broker(
-    place: Place, fault: str, seed: int, fresh_postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_every_job_has_the_same_outcome_as_baseline_a_broker(
+    backend: Backend, fault: str, seed: int, fresh_postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S13, L6, R003-115, R003-116, SEC-23"""
-    expected = await without_a_broker(fresh_postgres_url, tmp_path)
-    chance, errands, what = random.Random(seed), Errands(), FAULTS[fault]
-    make_noisy(what, chance, monkeypatch)
-    async with Proxy.to(place.url) as wire:
-        near = place.settings(fresh_postgres_url, poll_seconds=POLL_SECONDS)
-        far = place.settings(fresh_postgres_url, url=wire.url, poll_seconds=POLL_SECONDS)
-        async with crew_at(near, far) as crew:
-            await run(errands, crew, what, Scene(place, wire, chance))
-            await all_ended(crew.engine)
-            probes = await crew.is_back_on_the_broker()
-            await all_ended(crew.engine)
-            found = await Books(tmp_path, crew.engine).all_truthful([*errands.given, *probes])
-            assert what.was_felt(place, crew.dispatches)
-    assert errands.found([job for job in found if job.id in errands.given]) == expected
+    expected = await outcomes_without_a_broker(fresh_postgres_url, tmp_path)
+    rng, samples, what = random.Random(seed), SampleJobs(), FAULTS[fault]
+    make_unreliable(what, rng, monkeypatch)
+    async with Proxy.to(backend.url) as proxy:
+        direct = backend.settings(fresh_postgres_url, poll_seconds=POLL_SECONDS)
+        proxied = backend.settings(fresh_postgres_url, url=proxy.url, poll_seconds=POLL_SECONDS)
+        async with open_cluster(direct, proxied) as cluster:
+            await run(samples, cluster, what, FaultContext(backend, proxy, rng))
+            await wait_until_all_final(cluster.engine)
+            probes = await cluster.wait_for_broker()
+            await wait_until_all_final(cluster.engine)
+            found = await RunChecker(tmp_path, cluster.engine).check_all([*samples.created, *probes])
+            assert what.was_noticed(backend, cluster.dispatches)
+    assert samples.found([job for job in found if job.id in samples.created]) == expected
     assert {f"{job.state} after {job.attempt}" for job in found if job.id in probes} == {"succeeded after 1"}
 
 
-async def run(errands: Errands, crew: Crew, fault: Fault, scene: Scene) -> None:
-    if fault.all_the_time:
-        async with fault.span(scene):
-            await give(errands, crew, range(WAVES))
-            await all_ended(crew.engine)
+async def run(samples: SampleJobs, cluster: Cluster, fault: Fault, context: FaultContext) -> None:
+    if fault.whole_run:
+        async with fault.span(context):
+            await create(samples, cluster, range(WAVES))
+            await wait_until_all_final(cluster.engine)
         return
     third = WAVES // 3
-    await give(errands, crew, range(third))
-    async with fault.span(scene):
-        await give(errands, crew, range(third, 2 * third))
-    await give(errands, crew, range(2 * third, WAVES))
+    await create(samples, cluster, range(third))
+    async with fault.span(context):
+        await create(samples, cluster, range(third, 2 * third))
+    await create(samples, cluster, range(2 * third, WAVES))
 
 
-async def give(errands: Errands, crew: Crew, waves: range) -> None:
+async def create(samples: SampleJobs, cluster: Cluster, waves: range) -> None:
     for wave in waves:
-        creator = crew.creators[wave % len(crew.creators)]
-        await errands.give(creator.engine, QUEUES[wave // 2 % 2], PRIORITIES[wave % 3])
+        creator = cluster.creators[wave % len(cluster.creators)]
+        await samples.create(creator.engine, QUEUES[wave // 2 % 2], PRIORITIES[wave % 3])
         await asyncio.sleep(0.03)
 
 
-def make_noisy(fault: Fault, chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault.noise.chance.seed(chance.random())
-    fault.noise.made = 0
+def make_unreliable(fault: Fault, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault.rates.rng.seed(rng.random())
+    fault.rates.injected = 0
     opened = brokers.open_broker
-    monkeypatch.setattr(brokers, "open_broker", lambda *how: Noisy(opened(*how), fault.noise))
+    monkeypatch.setattr(brokers, "open_broker", lambda *how: UnreliableBroker(opened(*how), fault.rates))
 
 
-_without: list[Counter[str]] = []
+_baseline: list[Counter[str]] = []
 
 
-async def without_a_broker(database_url: str, folder: Path) -> Counter[str]:
-    """The same jobs in `database` mode: once for all, on the database of whoever comes first."""
-    if not _without:
-        settings, errands = Settings(database_url=database_url, poll_seconds=POLL_SECONDS), Errands()
-        async with crew_at(settings, settings) as crew:
-            await give(errands, crew, range(WAVES))
-            await all_ended(crew.engine)
-            found = errands.found(await Books(folder, crew.engine).all_truthful(list(errands.given)))
-        assert found == errands.expected
-        _without.append(found)
-    return _without[0]
+async def outcomes_without_a_broker(database_url: str, folder: Path) -> Counter[str]:
+    """The outcomes of the same jobs in `database` mode: measured once, on the database of the first test."""
+    if not _baseline:
+        settings, samples = Settings(database_url=database_url, poll_seconds=POLL_SECONDS), SampleJobs()
+        async with open_cluster(settings, settings) as cluster:
+            await create(samples, cluster, range(WAVES))
+            await wait_until_all_final(cluster.engine)
+            found = samples.found(await RunChecker(folder, cluster.engine).check_all(list(samples.created)))
+        assert found == samples.expected
+        _baseline.append(found)
+    return _baseline[0]

@@ -10,7 +10,7 @@ from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.broker import BrokerError
 from holdfast.dispatch.probe import BrokerProbe
 from holdfast.ids import SeededIds
-from tests.dispatch.stories import until
+from tests.dispatch.harness import until
 from tests.server.steps import serving
 
 

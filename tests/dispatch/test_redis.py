@@ -67,14 +67,14 @@ def names(listed: list[list[Any]]) -> list[str]:
 async def test_the_most_urgent_hints_come_first(brokers: Brokers) -> None:
     """R003-114: high, normal, low."""
     sender, reader = await brokers(None), await brokers()
-    hints = [Hint("q", "t", JOB.format(place), priority) for place, priority in enumerate([-5, 0, 50, 0, -1, 1])]
+    hints = [Hint("q", "t", JOB.format(index), priority) for index, priority in enumerate([-5, 0, 50, 0, -1, 1])]
     await sender.send(hints)
     assert [hint.priority for hint in await received(reader)] == [50, 1, 0, 0, -5, -1]
 
 
 async def test_each_kind_of_worker_hears_each_hint_once(brokers: Brokers) -> None:
     sender, first, second, other = [await brokers(kind) for kind in (None, "kind", "kind", "other")]
-    hints = [Hint("q", "t", JOB.format(place)) for place in range(4)]
+    hints = [Hint("q", "t", JOB.format(index)) for index in range(4)]
     for hint in hints:
         await sender.send([hint])
     shared = [*(await received(first)), *(await received(second))]
@@ -135,7 +135,7 @@ async def test_what_comes_just_when_somebody_stops_waiting_goes_to_another(
 ) -> None:
     """It has the hint by then, and nobody would look for that within half a minute."""
     busy, idle = await brokers(), await brokers()
-    (kept,) = await given(busy, redis_server, Hint("kept"))
+    (kept,) = await delivered(busy, redis_server, Hint("kept"))
     receiving = asyncio.create_task(busy.receive(20, 10))
     await asyncio.sleep(0.1)
     redis_server.say("XADD", NORMAL, "*", "hint", written(Hint("q")))  # busy hears nothing of it before
@@ -147,7 +147,7 @@ async def test_what_comes_just_when_somebody_stops_waiting_goes_to_another(
     assert pending(redis_server) == 0
 
 
-async def given(broker: RedisBroker, server: RedisServer, hint: Hint) -> list[ReceivedHint]:
+async def delivered(broker: RedisBroker, server: RedisServer, hint: Hint) -> list[ReceivedHint]:
     server.say("XADD", NORMAL, "*", "hint", written(hint))
     return await broker.receive(20, 1)
 
@@ -176,7 +176,7 @@ async def test_hints_that_were_trimmed_while_somebody_had_them_are_let_go(
     """K30: trimmed entries linger among the pending ones; deleting a consumer loses its own."""
     monkeypatch.setattr(redis, "DEAD_SECONDS", 0.001)
     sender, dead, alive = await brokers(None), await brokers(), await brokers()
-    await sender.send([Hint("q", "t", JOB.format(place)) for place in range(5)])
+    await sender.send([Hint("q", "t", JOB.format(index)) for index in range(5)])
     assert len(await dead.receive(1, 10)) == 5
     redis_server.say("XTRIM", NORMAL, "MAXLEN", 0)
     await asyncio.sleep(0.01)

@@ -14,11 +14,11 @@ from holdfast.dispatch.broker import BrokerError, ReceivedHint, SubscriptionLost
 from holdfast.dispatch.sqs import SqsBroker
 from holdfast.errors import Invalid
 from holdfast.model.hint import Hint
-from tests.dispatch.console import DEAD, QUEUE, Console
+from tests.dispatch.sqs_admin import DEAD, QUEUE, SqsAdmin
 from tests.docs.pages import blocks
 from tests.servers.sqs import SqsServer
 
-pytestmark = pytest.mark.usefixtures("patient_with_sqs")
+pytestmark = pytest.mark.usefixtures("long_sqs_timeout")
 
 MAIL = Hint("mail", "SEND_EMAIL", "0198a000-0000-7000-8000-000000000001")
 
@@ -40,9 +40,9 @@ async def opened(sqs_server: SqsServer) -> AsyncIterator[Opener]:
 
 
 @pytest.fixture
-async def console(sqs_server: SqsServer) -> AsyncIterator[Console]:
-    async with Console.of(sqs_server) as console:
-        yield console
+async def admin(sqs_server: SqsServer) -> AsyncIterator[SqsAdmin]:
+    async with SqsAdmin.of(sqs_server) as admin:
+        yield admin
 
 
 def hints(deliveries: list[ReceivedHint]) -> list[Hint]:
@@ -59,7 +59,7 @@ async def all_of(broker: SqsBroker) -> list[ReceivedHint]:
 # -- carrying ----------------------------------------------------------------------------------------------------------
 
 
-async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, console: Console) -> None:
+async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, admin: SqsAdmin) -> None:
     """R000-4: a message is a trigger. More than ten go in several requests."""
     sender, worker = await opened(), await opened()
     sent = [MAIL._replace(queue=f"queue-{number}") for number in range(25)]
@@ -67,7 +67,7 @@ async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, 
     found = await all_of(worker)
     assert sorted(hints(found)) == sorted(sent)
     await worker.ack(found)
-    assert await console.messages() == 0
+    assert await admin.messages() == 0
 
 
 async def test_whoever_waits_is_woken(opened: Opener) -> None:
@@ -89,7 +89,7 @@ async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: 
 
 
 async def test_duplicates_and_stale_receipts_are_harmless(
-    opened: Opener, console: Console, monkeypatch: pytest.MonkeyPatch
+    opened: Opener, admin: SqsAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R000-34, F30: whoever was too slow deletes nothing, and whoever got it next does."""
     monkeypatch.setattr(module, "INVISIBLE_SECONDS", 1)
@@ -103,14 +103,14 @@ async def test_duplicates_and_stale_receipts_are_harmless(
     await quick.ack(again)
     await quick.ack(again)
     assert hints(too_late) == hints(again) == [MAIL, MAIL]
-    assert await console.messages() == 0
+    assert await admin.messages() == 0
 
 
 # -- what nobody wants -------------------------------------------------------------------------------------------------
 
 
 async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
-    opened: Opener, console: Console, monkeypatch: pytest.MonkeyPatch
+    opened: Opener, admin: SqsAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else becomes one."""
     monkeypatch.setattr(module, "GIVEN_BACK_SECONDS", (0, 0))
@@ -121,10 +121,10 @@ async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
         assert hints(came) == [MAIL]
         await broker.nack(came)
     assert await broker.receive(0, 10) == []
-    assert (await console.messages(), await console.messages(DEAD)) == (0, 1)
+    assert (await admin.messages(), await admin.messages(DEAD)) == (0, 1)
 
 
-async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, console: Console) -> None:
+async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, admin: SqsAdmin) -> None:
     """Those it is for may be busy: it is not to be a dead letter a moment later."""
     broker = await opened()
     await broker.send([MAIL])
@@ -133,39 +133,39 @@ async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, cons
     await broker.nack(came)
     again = await broker.receive(20, 10)
     assert [delivery.receipt.pause for delivery in again] == [4]
-    assert await console.messages(DEAD) == 0
+    assert await admin.messages(DEAD) == 0
 
 
-async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, console: Console) -> None:
+async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, admin: SqsAdmin) -> None:
     """SEC-23, F30"""
     broker = await opened()
-    await console.send("null", "{}", "[" * 1000, "x" * 100_000, '["q",null,"no id",0]', "☃")
+    await admin.send("null", "{}", "[" * 1000, "x" * 100_000, '["q",null,"no id",0]', "☃")
     await broker.send([MAIL])
     found = await all_of(broker)
     assert hints(found) == [MAIL]
     assert broker.garbage == 6
     await broker.ack(found)
-    assert (await console.messages(), await console.messages(DEAD)) == (0, 0)
+    assert (await admin.messages(), await admin.messages(DEAD)) == (0, 0)
 
 
 # -- the queue ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_queue_is_made_with_its_dead_letter_queue(opened: Opener, console: Console) -> None:
+async def test_the_queue_is_made_with_its_dead_letter_queue(opened: Opener, admin: SqsAdmin) -> None:
     await asyncio.gather(*(opened() for _ in range(5)))
-    attributes = await console.attributes()
+    attributes = await admin.attributes()
     redrive = json.loads(attributes["RedrivePolicy"])
     assert attributes["VisibilityTimeout"] == "30"
     assert int(redrive["maxReceiveCount"]) == 5
-    assert redrive["deadLetterTargetArn"] == (await console.attributes(DEAD))["QueueArn"]
+    assert redrive["deadLetterTargetArn"] == (await admin.attributes(DEAD))["QueueArn"]
 
 
-async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, console: Console) -> None:
-    await console.client.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "77"})
+async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, admin: SqsAdmin) -> None:
+    await admin.client.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "77"})
     broker = await opened()
     await broker.send([MAIL])
     await broker.ack(await broker.receive(5, 10))
-    attributes = await console.attributes()
+    attributes = await admin.attributes()
     assert attributes["VisibilityTimeout"] == "77"
     assert "RedrivePolicy" not in attributes
 
@@ -181,10 +181,10 @@ async def test_a_deleted_queue_is_missed_and_made_again(opened: Opener, sqs_serv
     assert hints(await broker.receive(5, 10)) == [MAIL]
 
 
-async def test_a_purged_queue_is_only_empty(opened: Opener, console: Console) -> None:
+async def test_a_purged_queue_is_only_empty(opened: Opener, admin: SqsAdmin) -> None:
     broker = await opened()
     await broker.send([MAIL])
-    await console.client.purge_queue(QueueUrl=await console.url())
+    await admin.client.purge_queue(QueueUrl=await admin.url())
     assert await broker.receive(0, 10) == []
 
 

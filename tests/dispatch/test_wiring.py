@@ -19,7 +19,7 @@ from holdfast.server.live import long_poll
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Worker
 from tests.dispatch import stories
-from tests.dispatch.stories import creating, jobs, until
+from tests.dispatch.harness import create_jobs, producer, until
 from tests.server.http_worker import hand
 from tests.server.steps import serving
 from tests.servers.redis import RedisServer
@@ -92,7 +92,7 @@ async def test_a_claim_that_waits_at_a_server_is_woken_through_redis(
     monkeypatch.setattr(long_poll, "POLL_SECONDS", 3600.0)  # nobody looks without a hint
     by_redis = {"dispatch": "redis", "redis_url": redis_server.url}
     async with (
-        creating(Settings(database_url=fresh_postgres_url, **by_redis)) as creator,
+        producer(Settings(database_url=fresh_postgres_url, **by_redis)) as creator,
         serving(fresh_postgres_url, **by_redis) as first,
         serving(fresh_postgres_url, **by_redis) as second,
     ):
@@ -103,7 +103,7 @@ async def test_a_claim_that_waits_at_a_server_is_woken_through_redis(
             await until(lambda dispatch=dispatch: dispatch.up)
             waiting = asyncio.create_task(me.claim(waitSeconds=30))
             await asyncio.sleep(0.2)
-            made = await jobs(creator.engine, 1)
+            made = await create_jobs(creator.engine, 1)
             assert [job["jobId"] for job in await waiting] == made
         assert first.server.dispatch
         await until(lambda: first.server.dispatch and first.server.dispatch.tally["received", "woke"] == 2)
@@ -135,10 +135,10 @@ async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: 
         dispatch = await app.dispatch()
         assert dispatch
         await until(lambda: dispatch.up)
-        async with creating(settings) as elsewhere:
+        async with producer(settings) as elsewhere:
             for number in range(3):
                 await asyncio.sleep(0.3)
-                (job,) = await jobs(elsewhere.engine, 1, type="double", payload={"number": number})
+                (job,) = await create_jobs(elsewhere.engine, 1, type="double", payload={"number": number})
                 assert await app.job_handle(job).result(timeout=60) == 2 * number
         assert dispatch.tally["received", "woke"] >= 1
         stop.set()

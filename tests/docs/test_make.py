@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.pythons import answers, supported
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not on the PATH")
 PINS = {
     name: (ROOT / "constraints" / f"{name}.txt").read_text(encoding="utf-8")
     for name in ("runtime", "all", "build", "dev")

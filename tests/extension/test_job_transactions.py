@@ -145,7 +145,7 @@ async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
     app: App, ext: Extension, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if store_url.startswith("sqlite"):
-        pytest.skip("nobody else writes meanwhile")
+        pytest.skip("SQLite allows one writer at a time")
     monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 120.0)
     app.include(ext)
     inside, go_on = asyncio.Event(), asyncio.Event()

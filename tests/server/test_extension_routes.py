@@ -67,7 +67,7 @@ async def test_a_row_that_the_database_refuses_is_told_in_our_words(noted: Serve
 async def test_requests_that_hold_every_connection_still_enqueue(store_url: str) -> None:
     """What is to be known of the job type they read in the transactions that they hold."""
     if store_url.startswith("sqlite"):
-        pytest.skip("one writes at a time")
+        pytest.skip("SQLite allows one writer at a time")
     all_hold = asyncio.Barrier(CONNECTIONS)
 
     async def create(request: Request) -> notes.Note:

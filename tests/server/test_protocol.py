@@ -284,7 +284,7 @@ def test_an_address_of_the_sixth_version_is_shown_in_brackets() -> None:
     try:
         listening = listen("::1", 0)
     except Invalid:
-        pytest.skip("this machine has no such addresses")
+        pytest.skip("this machine has no IPv6 address")
     with listening:
         assert address(listening).startswith("http://[::1]:")
 

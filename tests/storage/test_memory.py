@@ -21,7 +21,7 @@ def test_a_large_object_is_streamed_in_little_memory(
 ) -> None:
     url = s3_url if kind == "s3" else str(tmp_path / "objects")
     keys = {f"AWS_{name.upper()}": value for name, value in s3_server.credentials.items()}
-    command = [sys.executable, "-m", "tests.storage.big", url, str(MIB)]
+    command = [sys.executable, "-m", "tests.storage.measure_memory", url, str(MIB)]
     done = subprocess.run(command, env={**os.environ, **keys}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -33,6 +33,6 @@ def test_a_process_that_used_storage_exits_in_peace(s3_server: S3Server, s3_url:
     """It was aborted by threads of the library that outlived the interpreter, in one of four runs."""
     keys = {f"AWS_{name.upper()}": value for name, value in s3_server.credentials.items()}
     for _ in range(8):
-        command = [sys.executable, "-m", "tests.storage.big", s3_url, "1"]
+        command = [sys.executable, "-m", "tests.storage.measure_memory", s3_url, "1"]
         done = subprocess.run(command, env={**os.environ, **keys}, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")

@@ -72,7 +72,7 @@ async def test_a_failure_behind_an_open_transaction_is_counted_when_that_has_end
 ) -> None:
     """The open one may yet write an earlier event, which a reader that had gone on would miss."""
     if not isinstance(engine.store, PostgresStore):
-        pytest.skip("one writer at a time: nothing comes late")
+        pytest.skip("SQLite allows one writer at a time: no transaction commits late")
     other = await asyncpg.connect(store_url)
     async with other.transaction():
         await other.execute("SELECT pg_current_xact_id()")

@@ -23,7 +23,7 @@ from holdfast.worker.config import WorkerConfig
 from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.http import HttpSource
 from tests.cli.processes import holdfast
-from tests.client.between import Gate
+from tests.client.fault_proxy import FaultProxy
 from tests.server.steps import Served, serving
 from tests.worker.in_process import until
 from tests.worker.stories import app as jobs
@@ -225,7 +225,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(served: Served, app: Ap
         return ctx.fence
 
     job = await once.enqueue()
-    async with Gate.to(served.url) as gate:
+    async with FaultProxy.to(served.url) as gate:
         gate.cut_at(f"POST /api/worker/{verb}".encode(), after=heard)
         async with source_at(served, gate.url) as source, working(source, app):
             assert await job.result(timeout=60) == ran[0]
@@ -318,13 +318,13 @@ class RemoteStage(Stage):
 
 
 @asynccontextmanager
-async def remote(url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[Gate, RemoteStage]]:
+async def remote(url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[FaultProxy, RemoteStage]]:
     """Servers on the database, a gate before them, and a stage for workers that go through it."""
     if not PROC:
         pytest.skip("the processes of a worker are found by their environment, in /proc")
     settings = {"lease_seconds": 6, "heartbeat_seconds": 1, "sweep_seconds": 0.5, "startup_grace_seconds": 0} | settings
     jobs.app.settings = Settings(database_url=url, **settings)
-    async with serving(url, **settings) as served, Gate.to(served.url) as gate:
+    async with serving(url, **settings) as served, FaultProxy.to(served.url) as gate:
         key = (await served.register(name="far away"))["apiKey"]
         stage = RemoteStage(folder, msgspec.structs.replace(jobs.app.settings, worker_key=key))
         try:

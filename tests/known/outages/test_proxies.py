@@ -9,7 +9,7 @@ import pytest
 from holdfast import App, Client, Context, JobFailed
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.lifecycle import State
-from tests.client.between import Gate, Impatient
+from tests.client.fault_proxy import FaultProxy, InstantClock
 from tests.server.steps import Served, serving
 from tests.worker.test_http_source import source_at, working
 
@@ -40,7 +40,7 @@ async def served(store_url: str) -> AsyncIterator[Served]:
 async def test_a_result_is_delivered_although_a_proxy_answers_in_the_servers_place(
     served: Served, app: App, status: int, body: str
 ) -> None:
-    async with Gate.to(served.url) as gate:
+    async with FaultProxy.to(served.url) as gate:
 
         @app.job(max_attempts=1)
         async def handler(ctx: Context) -> str:
@@ -49,7 +49,7 @@ async def test_a_result_is_delivered_although_a_proxy_answers_in_the_servers_pla
             gate.refuse(status, status, body=body)
             return "done"
 
-        async with source_at(served, gate.url, clock=Impatient()) as source, working(source, app, concurrency=1):
+        async with source_at(served, gate.url, clock=InstantClock()) as source, working(source, app, concurrency=1):
             job = await handler.enqueue()
             assert await job.result(60) == "done"
         assert gate.refused >= 4
@@ -58,7 +58,7 @@ async def test_a_result_is_delivered_although_a_proxy_answers_in_the_servers_pla
 
 
 async def test_many_results_are_delivered_one_by_one_if_need_be(served: Served, app: App) -> None:
-    async with Gate.to(served.url) as gate:
+    async with FaultProxy.to(served.url) as gate:
         ready = asyncio.Barrier(10)
 
         @app.job()
@@ -69,7 +69,7 @@ async def test_many_results_are_delivered_one_by_one_if_need_be(served: Served, 
                 gate.refuse(*[500] * 20)
             return number
 
-        async with source_at(served, gate.url, clock=Impatient()) as source, working(source, app, concurrency=10):
+        async with source_at(served, gate.url, clock=InstantClock()) as source, working(source, app, concurrency=10):
             handed_in = await handler.enqueue_many([{"number": number} for number in range(10)])
             assert [await job.result(60) for job in handed_in] == list(range(10))
         assert gate.refused >= 10
@@ -90,7 +90,7 @@ async def test_a_refusal_of_the_server_itself_still_counts(served: Served, app: 
 @pytest.mark.parametrize(("status", "body"), [answer for answer in ANSWERS if answer[0] not in (200, 302)])
 async def test_a_client_never_takes_a_proxys_answer_for_the_servers(served: Served, status: int, body: str) -> None:
     """A job that "is not found" because a proxy has no such path would be a lie."""
-    async with Gate.to(served.url) as gate, Client(gate.url, retries=0) as client:
+    async with FaultProxy.to(served.url) as gate, Client(gate.url, retries=0) as client:
         gate.refuse(status, body=body)
         with pytest.raises(HoldfastError) as refused:
             await client.get("00000000-0000-7000-8000-000000000000")

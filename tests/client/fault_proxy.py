@@ -10,7 +10,7 @@ from tests.servers.proxy import Proxy
 REFUSAL = "HTTP/1.1 {status} No\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
 
 
-class Gate(Proxy):
+class FaultProxy(Proxy):
     """Refuses as often as it was told to, before anything reaches the server."""
 
     def __init__(self, url: str) -> None:
@@ -42,7 +42,7 @@ class Gate(Proxy):
         answers.close()
 
 
-class Impatient(Clock):
+class InstantClock(Clock):
     """Sleeps no longer than a moment, and remembers how long it should have."""
 
     def __init__(self) -> None:

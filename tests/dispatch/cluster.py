@@ -1,4 +1,4 @@
-"""Processes in one: some that create jobs, and workers of two kinds, each with connections of its own to everything."""
+"""Several producers and workers in one process, each with its own connections to the database and the broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,14 +14,14 @@ from holdfast.settings import Settings
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executor import HandlerResources
 from holdfast.worker.runtime import Worker
-from tests.dispatch.errands import QUEUES, app
-from tests.dispatch.stories import creating, jobs, listening, until
+from tests.dispatch.harness import create_jobs, listening_worker, producer, until
+from tests.dispatch.sample_jobs import QUEUES, app
 from tests.worker.stories.stage import Stage, eventually
 
-BACK_SECONDS = 50.0  # five times what is promised
+RECONNECT_SECONDS = 50.0  # five times the documented bound
 
 
-class Crew:
+class Cluster:
     def __init__(self) -> None:
         self.creators: list[OpenEngine] = []
         self.workers: dict[str, list[Dispatch]] = {queue: [] for queue in QUEUES}
@@ -38,37 +38,37 @@ class Crew:
     def dispatches(self) -> list[Dispatch]:
         return self.listeners + [opened.dispatch for opened in self.creators if opened.dispatch is not None]
 
-    async def is_back_on_the_broker(self) -> list[str]:
-        """Each kind of worker hears through it; the jobs with which that was found out."""
+    async def wait_for_broker(self) -> list[str]:
+        """Wait until each kind of worker receives hints through the broker; returns the jobs created to check that."""
         probes: list[str] = []
-        async with asyncio.timeout(BACK_SECONDS):
-            await until(lambda: all(dispatch.up for dispatch in self.listeners), seconds=BACK_SECONDS)
+        async with asyncio.timeout(RECONNECT_SECONDS):
+            await until(lambda: all(dispatch.up for dispatch in self.listeners), seconds=RECONNECT_SECONDS)
             for queue, dispatches in self.workers.items():
-                before = heard(*dispatches)
-                while heard(*dispatches) == before:
-                    probes += await jobs(self.engine, 1, type="works", queue=queue)
+                before = received_hints(*dispatches)
+                while received_hints(*dispatches) == before:
+                    probes += await create_jobs(self.engine, 1, type="succeeds", queue=queue)
                     await asyncio.sleep(0.1)
         return probes
 
 
 @asynccontextmanager
-async def crew_at(*wires: Settings) -> AsyncIterator[Crew]:
-    """On each wire one that creates, and one worker of each kind."""
-    crew = Crew()
+async def open_cluster(*configurations: Settings) -> AsyncIterator[Cluster]:
+    """With each of the settings, one producer and one worker of each kind."""
+    cluster = Cluster()
     async with AsyncExitStack() as stack:
-        for settings in wires:
-            crew.creators.append(await stack.enter_async_context(creating(settings)))
+        for settings in configurations:
+            cluster.creators.append(await stack.enter_async_context(producer(settings)))
             for queue in QUEUES:
-                opened = await stack.enter_async_context(_working(settings, queue))
+                opened = await stack.enter_async_context(_worker(settings, queue))
                 if opened.dispatch is not None:
-                    crew.workers[queue].append(opened.dispatch)
-        await until(lambda: all(dispatch.up for dispatch in crew.listeners))
-        yield crew
+                    cluster.workers[queue].append(opened.dispatch)
+        await until(lambda: all(dispatch.up for dispatch in cluster.listeners))
+        yield cluster
 
 
 @asynccontextmanager
-async def _working(settings: Settings, queue: str) -> AsyncIterator[OpenEngine]:
-    async with listening(settings, queues=[queue], types=sorted(app.handlers), live=4) as (opened, source, _):
+async def _worker(settings: Settings, queue: str) -> AsyncIterator[OpenEngine]:
+    async with listening_worker(settings, queues=[queue], types=sorted(app.handlers), live=4) as (opened, source, _):
         config = WorkerConfig(concurrency=4, queues=[queue], heartbeats=False, stop_grace_seconds=5)
         worker = Worker(
             source, app.handlers, config=config, resources=HandlerResources(middleware=app.middleware_stack)
@@ -81,19 +81,19 @@ async def _working(settings: Settings, queue: str) -> AsyncIterator[OpenEngine]:
             await running
 
 
-def heard(*dispatches: Dispatch) -> int:
+def received_hints(*dispatches: Dispatch) -> int:
     return sum(dispatch.tally["received", how] for dispatch in dispatches for how in ("woke", "claimed"))
 
 
-async def all_ended(engine: Engine) -> None:
-    async def ended() -> bool:
+async def wait_until_all_final(engine: Engine) -> None:
+    async def all_final() -> bool:
         return all(state in FINAL for *_, state, _ in await engine.reads.counts())
 
-    await eventually(ended)
+    await eventually(all_final)
 
 
-class Books(Stage):
-    """What a run leaves, and whether it keeps the promises."""
+class RunChecker(Stage):
+    """Checks the jobs and the handler log of a finished run."""
 
     def __init__(self, folder: Path, engine: Engine) -> None:
         super().__init__(folder, Settings())
@@ -102,8 +102,8 @@ class Books(Stage):
     async def engine(self) -> Engine:
         return self._engine
 
-    async def all_truthful(self, ids: list[str]) -> list[Job]:
-        """Each has ended, once, and ran at its time."""
+    async def check_all(self, ids: list[str]) -> list[Job]:
+        """Each job is final, completed once, and started no earlier than its `run_at`."""
         found = [await self.truthful(await self._engine.reads.get(job)) for job in ids]
         for job in found:
             if job.epoch:

@@ -1,6 +1,6 @@
-"""What stories about dispatch are made of: somebody who creates jobs, hands that do them, and a look at the end.
+"""Building blocks of the dispatch tests: a producer of jobs, minimal workers, and checks of the outcome.
 
-A hand is a worker without a runtime: it claims, completes at once and waits, with the real source and listener.
+A `MiniWorker` has no runtime: it claims, completes at once and waits, with the real source and listener.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from holdfast.settings import Settings
 from holdfast.store.notify import queue_waker
 from holdfast.worker.sources.database import DatabaseSource, Hints, NoBroker
 
-SECONDS = 60.0  # for whatever must happen in the end
+SECONDS = 60.0  # the default timeout
 
 
 async def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> None:
@@ -32,8 +32,8 @@ async def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> No
 
 
 @contextlib.asynccontextmanager
-async def creating(settings: Settings) -> AsyncIterator[OpenEngine]:
-    """A process that creates jobs and does nothing else."""
+async def producer(settings: Settings) -> AsyncIterator[OpenEngine]:
+    """A process that only creates jobs."""
     opened = await open_all(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids())
     try:
         yield opened
@@ -41,14 +41,14 @@ async def creating(settings: Settings) -> AsyncIterator[OpenEngine]:
         await opened.close()
 
 
-class Hand:
+class MiniWorker:
     def __init__(self, opened: OpenEngine, source: DatabaseSource, hints: Hints, slots: int) -> None:
         self.opened, self.source, self.hints, self.slots = opened, source, hints, slots
         self.done: list[str] = []
-        self.claims = 0  # that were made, with or without success
-        self.pause = 0.0  # how long a job takes
-        self.busy = asyncio.Event()  # clear: it does nothing, as if all slots were taken
-        self.busy.set()
+        self.claims = 0  # claims so far, with or without jobs
+        self.pause = 0.0  # the duration of a job
+        self.free = asyncio.Event()  # cleared: it claims nothing, as if all slots were taken
+        self.free.set()
 
     @property
     def engine(self) -> Engine:
@@ -66,7 +66,7 @@ class Hand:
     async def run(self, queues: list[str] | None, types: list[str] | None) -> None:
         while True:
             try:
-                await self.busy.wait()
+                await self.free.wait()
                 self.claims += 1
                 leases = await self.source.claim(self.slots, queues=queues, types=types)
                 if leases:
@@ -80,12 +80,12 @@ class Hand:
 
 
 @contextlib.asynccontextmanager
-async def listening(
+async def listening_worker(
     settings: Settings, *, queues: list[str] | None = None, types: list[str] | None = None, live: int = 1
 ) -> AsyncIterator[tuple[OpenEngine, DatabaseSource, Hints]]:
-    """A worker process without its worker: registered, present, and hearing hints."""
+    """A worker process without its runtime: registered, sending heartbeats, and listening for hints."""
     async with contextlib.AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(creating(settings))
+        opened = await stack.enter_async_context(producer(settings))
         presence = await open_presence(settings, Clock(), Ids(), queues=queues)
         stack.push_async_callback(presence.close)
         opened.engine.ctx.wakers.append(queue_waker(presence.wake))
@@ -100,62 +100,62 @@ async def listening(
                 poll_seconds=settings.poll_seconds,
                 live=lambda: live,
             )
-        async with beside(hints.run()):
+        async with running_beside(hints.run()):
             yield opened, DatabaseSource(opened.engine, presence, Clock(), worker=worker, hints=hints), hints
 
 
 @contextlib.asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     task = asyncio.create_task(work)
     try:
         yield
     finally:
-        while not task.done():  # now and then a library swallows it
+        while not task.done():  # a library may swallow the cancellation
             task.cancel()
             await asyncio.wait([task], timeout=1)
 
 
 @contextlib.asynccontextmanager
-async def hand(
+async def mini_worker(
     settings: Settings,
     *,
     queues: list[str] | None = None,
     types: list[str] | None = None,
     slots: int = 10,
     live: int = 1,
-) -> AsyncIterator[Hand]:
-    async with listening(settings, queues=queues, types=types, live=live) as (opened, source, hints):
-        found = Hand(opened, source, hints, slots)
-        async with beside(found.run(queues, types)):
+) -> AsyncIterator[MiniWorker]:
+    async with listening_worker(settings, queues=queues, types=types, live=live) as (opened, source, hints):
+        found = MiniWorker(opened, source, hints, slots)
+        async with running_beside(found.run(queues, types)):
             yield found
 
 
-async def idle(*hands: Hand) -> None:
-    """Each listens, and would not look by itself for long."""
-    for one in hands:
+async def wait_until_idle(*workers: MiniWorker) -> None:
+    """Wait until each worker listens for hints and its next poll is far away."""
+    for one in workers:
         await until(lambda one=one: one.dispatch.up and one.hints._receiving is not None)
-        await until(lambda one=one: _is_calm(one))
+        await until(lambda one=one: _polls_rarely(one))
         await until(lambda one=one: one.hints._receiving is not None)
 
 
-def _is_calm(one: Hand) -> bool:
-    """After a hint it would look often for a while; that is left out here, also when one comes just now."""
+def _polls_rarely(one: MiniWorker) -> bool:
+    """Skips the short polling intervals that follow a hint."""
     one.source._poll = one.hints.floor_seconds
     return one.source._pause > one.source._poll / 2
 
 
-async def jobs(engine: Engine, count: int, **fields: Any) -> list[str]:
+async def create_jobs(engine: Engine, count: int, **fields: Any) -> list[str]:
     new = [NewJob(**{"type": "a", **fields}) for _ in range(count)]
     return [created.id for created in await engine.create_many(new)]
 
 
-async def ended(engine: Engine, ids: list[str]) -> Counter[str]:
-    """How many are in each state, each after how many executions."""
+async def final_states(engine: Engine, ids: list[str]) -> Counter[str]:
+    """The number of jobs by state and number of executions."""
     found = [await engine.reads.get(job) for job in ids]
     return Counter(f"{job.state} after {job.epoch}" for job in found)
 
 
-async def all_done(engine: Engine, ids: list[str], *hands: Hand) -> None:
-    """By these hands, and each once."""
-    await until(lambda: set(ids) <= {job for one in hands for job in one.done})
-    assert await ended(engine, ids) == {"succeeded after 1": len(ids)}
+async def assert_each_ran_once(engine: Engine, ids: list[str], *workers: MiniWorker) -> None:
+    """These workers have completed all of the jobs, each of them once."""
+    await until(lambda: set(ids) <= {job for one in workers for job in one.done})
+    assert await final_states(engine, ids) == {"succeeded after 1": len(ids)}

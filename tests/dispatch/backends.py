@@ -1,4 +1,4 @@
-"""The brokers under one roof: how each is named in the settings, emptied, taken apart and littered."""
+"""The brokers behind one interface: their settings, and how a test purges, damages and pollutes each of them."""
 
 import contextlib
 import random
@@ -15,7 +15,7 @@ from holdfast.dispatch.redis import STREAMS, RedisBroker
 from holdfast.dispatch.sqs import SqsBroker
 from holdfast.ids import Ids
 from holdfast.settings import Settings
-from tests.dispatch.console import QUEUE, Console
+from tests.dispatch.sqs_admin import QUEUE, SqsAdmin
 from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
 from tests.servers.sqs import SqsServer
@@ -23,12 +23,12 @@ from tests.servers.sqs import SqsServer
 MODES = ("redis", "hybrid", "nats", "sqs")
 
 
-class Place:
-    """A real server. `url` is its own address; whoever is to reach it by another wire is given another."""
+class Backend:
+    """A real server. `url` is its own address; a client behind a proxy gets the address of the proxy instead."""
 
-    setting: ClassVar[str]  # that names its address
-    patience_seconds = 2.5  # by then whoever asks a silent server has given up
-    misses_its_messages = False  # a reader can see that somebody emptied it
+    setting: ClassVar[str]  # the setting with its address
+    call_timeout_seconds = 2.5  # by then a call to a silent server has timed out
+    detects_lost_messages = False  # whether a reader notices that it was purged
 
     def __init__(self, mode: str, server: Any) -> None:
         self.mode, self.server, self.url = mode, server, str(server.url)
@@ -42,68 +42,68 @@ class Place:
         return {}
 
     def broker(self, kind: str) -> Broker:
-        """One more reader of this kind."""
+        """A new client for this kind of worker."""
         raise NotImplementedError
 
-    async def empty(self) -> None:
-        """All that waits there is gone."""
+    async def purge(self) -> None:
+        """Delete all waiting messages."""
         raise NotImplementedError
 
-    async def take_apart(self, chance: random.Random) -> None:
-        """Something that was made there is gone: a stream, a group of readers, a queue."""
+    async def delete_objects(self, rng: random.Random) -> None:
+        """Delete a stream, a consumer group or a queue."""
         raise NotImplementedError
 
-    async def litter(self, trash: bytes, chance: random.Random) -> None:
+    async def send_garbage(self, garbage: bytes, rng: random.Random) -> None:
         raise NotImplementedError
 
     async def close(self) -> None: ...
 
 
-class RedisPlace(Place):
+class RedisBackend(Backend):
     setting = "redis_url"
-    misses_its_messages = True
+    detects_lost_messages = True
 
     def broker(self, kind: str) -> Broker:
         return RedisBroker(self.url, kind, Clock(), Ids())
 
-    async def empty(self) -> None:
+    async def purge(self) -> None:
         self.server.flush()
 
-    async def take_apart(self, chance: random.Random) -> None:
-        stream = chance.choice(list(STREAMS.values()))
-        if chance.random() < 0.5:
+    async def delete_objects(self, rng: random.Random) -> None:
+        stream = rng.choice(list(STREAMS.values()))
+        if rng.random() < 0.5:
             self.server.say("DEL", stream)
         elif self.server.say("EXISTS", stream):
             for group in self.server.say("XINFO", "GROUPS", stream):
                 self.server.say("XGROUP", "DESTROY", stream, group[1])
 
-    async def litter(self, trash: bytes, chance: random.Random) -> None:
-        self.server.say("XADD", chance.choice(list(STREAMS.values())), "*", "hint", trash)
+    async def send_garbage(self, garbage: bytes, rng: random.Random) -> None:
+        self.server.say("XADD", rng.choice(list(STREAMS.values())), "*", "hint", garbage)
 
 
-class NatsPlace(Place):
+class NatsBackend(Backend):
     setting = "nats_url"
     _client: Any = None
 
     def broker(self, kind: str) -> Broker:
         return NatsBroker(self.url, kind)
 
-    async def empty(self) -> None:
+    async def purge(self) -> None:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await (await self._streams()).purge_stream(STREAM)
 
-    async def take_apart(self, chance: random.Random) -> None:
+    async def delete_objects(self, rng: random.Random) -> None:
         streams = await self._streams()
         with contextlib.suppress(nats.js.errors.NotFoundError):
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 await streams.delete_stream(STREAM)
             else:
                 for consumer in await streams.consumers_info(STREAM):
                     await streams.delete_consumer(STREAM, consumer.name)
 
-    async def litter(self, trash: bytes, chance: random.Random) -> None:
+    async def send_garbage(self, garbage: bytes, rng: random.Random) -> None:
         await self._streams()
-        await self._client.publish(chance.choice(list(SUBJECTS.values())), trash)
+        await self._client.publish(rng.choice(list(SUBJECTS.values())), garbage)
 
     async def _streams(self) -> Any:
         if self._client is None:
@@ -115,10 +115,10 @@ class NatsPlace(Place):
             await self._client.close()
 
 
-class SqsPlace(Place):
+class SqsBackend(Backend):
     setting = "sqs_endpoint_url"
-    patience_seconds = 4.0
-    console: Console
+    call_timeout_seconds = 4.0
+    admin: SqsAdmin
 
     def extra(self) -> dict[str, Any]:
         return {"sqs_queue": QUEUE}
@@ -126,35 +126,35 @@ class SqsPlace(Place):
     def broker(self, kind: str) -> Broker:
         return SqsBroker(QUEUE, self.url)
 
-    async def empty(self) -> None:
+    async def purge(self) -> None:
         with contextlib.suppress(self._no_queue):
-            await self.console.client.purge_queue(QueueUrl=await self.console.url())
+            await self.admin.client.purge_queue(QueueUrl=await self.admin.url())
 
-    async def take_apart(self, chance: random.Random) -> None:
+    async def delete_objects(self, rng: random.Random) -> None:
         with contextlib.suppress(self._no_queue):
-            await self.console.client.delete_queue(QueueUrl=await self.console.url())
+            await self.admin.client.delete_queue(QueueUrl=await self.admin.url())
 
-    async def litter(self, trash: bytes, chance: random.Random) -> None:
-        """Without what SQS itself refuses."""
-        letters = (letter if letter.isprintable() else "?" for letter in trash.decode("latin-1"))
+    async def send_garbage(self, garbage: bytes, rng: random.Random) -> None:
+        """Without characters that SQS rejects."""
+        letters = (letter if letter.isprintable() else "?" for letter in garbage.decode("latin-1"))
         with contextlib.suppress(self._no_queue):
-            await self.console.send("".join(letters) or "-")
+            await self.admin.send("".join(letters) or "-")
 
     @property
     def _no_queue(self) -> type[Exception]:
-        found: type[Exception] = self.console.client.exceptions.QueueDoesNotExist
+        found: type[Exception] = self.admin.client.exceptions.QueueDoesNotExist
         return found
 
 
 @contextlib.asynccontextmanager
-async def place_of(mode: str, server: RedisServer | NatsServer | SqsServer) -> AsyncIterator[Place]:
+async def open_backend(mode: str, server: RedisServer | NatsServer | SqsServer) -> AsyncIterator[Backend]:
     if isinstance(server, SqsServer):
-        async with Console.of(server) as console:
-            place = SqsPlace(mode, server)
-            place.console = console
-            yield place
+        async with SqsAdmin.of(server) as admin:
+            backend = SqsBackend(mode, server)
+            backend.admin = admin
+            yield backend
         return
-    other = NatsPlace(mode, server) if isinstance(server, NatsServer) else RedisPlace(mode, server)
+    other = NatsBackend(mode, server) if isinstance(server, NatsServer) else RedisBackend(mode, server)
     try:
         yield other
     finally:

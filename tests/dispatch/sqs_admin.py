@@ -13,13 +13,13 @@ QUEUE = "hints"
 DEAD = f"{QUEUE}-dead"
 
 
-class Console:
+class SqsAdmin:
     def __init__(self, client: Any) -> None:
         self.client = client
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, server: SqsServer) -> AsyncIterator["Console"]:
+    async def of(cls, server: SqsServer) -> AsyncIterator["SqsAdmin"]:
         async with get_session().create_client("sqs", endpoint_url=server.url) as client:
             yield cls(client)
 
@@ -31,12 +31,12 @@ class Console:
         return dict(asked["Attributes"])
 
     async def messages(self, queue: str = QUEUE) -> int:
-        """Those that somebody has in hand, too."""
+        """Including messages in flight."""
         attributes = await self.attributes(queue)
         return sum(int(attributes[f"ApproximateNumberOfMessages{how}"]) for how in ("", "NotVisible", "Delayed"))
 
-    async def holds(self, queue: str, count: int) -> None:
-        """In the end: what a worker had in hand when it stopped is seen again after the queue's time."""
+    async def wait_for_count(self, queue: str, count: int) -> None:
+        """Wait for this count: messages in flight of a stopped worker reappear after the visibility timeout."""
         for _ in range(2400):
             if await self.messages(queue) == count:
                 return

@@ -1,6 +1,6 @@
 """Puts an object of so many MiB in chunks, reads it back, and prints by how many MiB its memory grew at most.
 
-python -m tests.storage.big URL MIB
+python -m tests.storage.measure_memory URL MIB
 """
 
 import asyncio
