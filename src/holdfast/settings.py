@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import unquote
 
 import msgspec
@@ -37,6 +37,15 @@ _SQLALCHEMY_OPTIONS = ("async_fallback", "prepared_statement_cache_size", "prepa
 _OPTIONS = {"database_url": "the database URL", "concurrency": "--concurrency"}
 
 
+def _range(least: float, most: float = 10**9 - 1) -> msgspec.Meta:
+    """The minimum and maximum of a number, which `load` checks."""
+    return msgspec.Meta(extra={"range": (least, most)})
+
+
+Positive = Annotated[float, _range(0.001)]
+NonNegative = Annotated[float, _range(0)]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`lease_seconds` here is `HOLDFAST_LEASE_SECONDS` in the environment and `lease_seconds` in the file."""
 
@@ -44,47 +53,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     database_url: str = ""
     data_dir: str = ".holdfast"
 
-    lease_seconds: float = 30
-    heartbeat_seconds: float = 10
-    max_attempts: int = 5
-    backoff_base: float = 2
-    backoff_factor: float = 2
-    backoff_cap: float = 600
-    backoff_jitter: float = 1
-    no_progress_seconds: float | None = None
-    max_runtime_seconds: float | None = None
+    lease_seconds: Positive = 30
+    heartbeat_seconds: Positive = 10
+    max_attempts: Annotated[int, _range(1, 1000)] = 5
+    backoff_base: NonNegative = 2
+    backoff_factor: Annotated[float, _range(0.001, 1000)] = 2
+    backoff_cap: Positive = 600
+    backoff_jitter: Annotated[float, _range(0, 1)] = 1
+    no_progress_seconds: Positive | None = None
+    max_runtime_seconds: Positive | None = None
     keep_completed_parts: bool = True
     discard_partial_parts: bool = False
-    idempotency_ttl: float = 86_400
+    idempotency_ttl: Annotated[float, _range(86_400)] = 86_400
 
-    concurrency: int = 10
-    stop_grace_seconds: float = 25
-    timeout_grace_seconds: float = 0
-    watchdog_seconds: float = 300
-    child_processes_max: int = 0
-    child_idle_seconds: float = 60
-    child_jobs_max: int | None = None
-    child_memory_max_mb: int | None = None
+    concurrency: Annotated[int, _range(1, 1000)] = 10
+    stop_grace_seconds: NonNegative = 25
+    timeout_grace_seconds: NonNegative = 0
+    watchdog_seconds: NonNegative = 300
+    child_processes_max: Annotated[int, _range(0, 1000)] = 0
+    child_idle_seconds: NonNegative = 60
+    child_jobs_max: Annotated[int, _range(1)] | None = None
+    child_memory_max_mb: Annotated[int, _range(1)] | None = None
 
-    worker_offline_seconds: float = 90
-    sweep_seconds: float = 10
-    startup_grace_seconds: float = 120
-    accept_orphans_seconds: float = 60
+    worker_offline_seconds: Positive = 90
+    sweep_seconds: Positive = 10
+    startup_grace_seconds: NonNegative = 120
+    accept_orphans_seconds: NonNegative = 60
 
-    retain_succeeded_seconds: float | None = 1_209_600
-    retain_dead_seconds: float | None = None
-    retain_canceled_seconds: float | None = None
-    retain_rejected_seconds: float | None = None
+    retain_succeeded_seconds: NonNegative | None = 1_209_600
+    retain_dead_seconds: NonNegative | None = None
+    retain_canceled_seconds: NonNegative | None = None
+    retain_rejected_seconds: NonNegative | None = None
 
-    error_max_chars: int = 4000
-    worker_json_max_bytes: int = 10_240
-    hook_timeout_seconds: float = 10
+    error_max_chars: Annotated[int, _range(100, 100_000)] = 4000
+    worker_json_max_bytes: Annotated[int, _range(100, 1_048_576)] = 10_240
+    hook_timeout_seconds: Annotated[float, _range(0.1, 25)] = 10
 
     dispatch: Literal["database", "redis", "hybrid", "sqs", "nats"] = "database"
-    poll_seconds: float = 1.5
+    poll_seconds: Annotated[float, _range(0.05, 60)] = 1.5
     redis_url: str = ""
-    redis_pool_size: int = 10
-    redis_cache_seconds: float = 0
+    redis_pool_size: Annotated[int, _range(2, 1000)] = 10
+    redis_cache_seconds: Annotated[float, _range(0, 3600)] = 0
     redis_channel_prefix: str = ""
     nats_url: str = ""
     sqs_queue: str = "holdfast"
@@ -94,23 +103,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_jobs: bool = True
     traces: bool = False
-    traces_per_second: float = 100
+    traces_per_second: Positive = 100
 
     unknown_job_types: Literal["auto", "accept", "refuse"] = "auto"
     admin_secret: str = ""
     worker_key: str = ""
-    rate_per_second: float | None = None
-    session_seconds: float = 43_200
+    rate_per_second: Positive | None = None
+    session_seconds: Annotated[float, _range(60, 2_592_000)] = 43_200
     behind_tls: bool = False
-    sse_heartbeat_seconds: float = 30
-    sse_retry_seconds: float = 3
-    sse_streams_max: int = 2000
+    sse_heartbeat_seconds: Positive = 30
+    sse_retry_seconds: Positive = 3
+    sse_streams_max: Annotated[int, _range(1, 100_000)] = 2000
 
     webhook_hosts: str = ""
     unsafe_private_webhooks: bool = False
     alert_webhook_url: str = ""
-    alert_rate_limit_seconds: float = 300
-    alert_webhook_timeout: float = 10
+    alert_rate_limit_seconds: NonNegative = 300
+    alert_webhook_timeout: Annotated[float, _range(0.1, 60)] = 10
     alert_on: str = "stale_job_recovered,job_max_retries_exceeded,job_failed_pattern,extension_missing"
 
     # Not settings: the names of those that were given, and the overrides of single lifecycles.
@@ -131,51 +140,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 NAMES = tuple(name for name in Settings.__struct_fields__ if name not in ("given", "lifecycles"))
 _DEFAULTS = Settings()
 
-_POSITIVE, _FROM_ZERO = (0.001, 10**9 - 1), (0, 10**9 - 1)
 # The minimum and maximum of each number; one that can be off may also be None.
 RANGES: dict[str, tuple[float, float]] = {
-    "lease_seconds": _POSITIVE,
-    "heartbeat_seconds": _POSITIVE,
-    "max_attempts": (1, 1000),
-    "backoff_base": _FROM_ZERO,
-    "backoff_factor": (0.001, 1000),
-    "backoff_cap": _POSITIVE,
-    "backoff_jitter": (0, 1),
-    "no_progress_seconds": _POSITIVE,
-    "max_runtime_seconds": _POSITIVE,
-    "idempotency_ttl": (86_400, 10**9 - 1),
-    "concurrency": (1, 1000),
-    "stop_grace_seconds": _FROM_ZERO,
-    "timeout_grace_seconds": _FROM_ZERO,
-    "watchdog_seconds": _FROM_ZERO,
-    "child_processes_max": (0, 1000),
-    "child_idle_seconds": _FROM_ZERO,
-    "child_jobs_max": (1, 10**9 - 1),
-    "child_memory_max_mb": (1, 10**9 - 1),
-    "worker_offline_seconds": _POSITIVE,
-    "sweep_seconds": _POSITIVE,
-    "startup_grace_seconds": _FROM_ZERO,
-    "accept_orphans_seconds": _FROM_ZERO,
-    "retain_succeeded_seconds": _FROM_ZERO,
-    "retain_dead_seconds": _FROM_ZERO,
-    "retain_canceled_seconds": _FROM_ZERO,
-    "retain_rejected_seconds": _FROM_ZERO,
-    "poll_seconds": (0.05, 60),
-    "redis_pool_size": (2, 1000),
-    "redis_cache_seconds": (0, 3600),
-    "traces_per_second": _POSITIVE,
-    "error_max_chars": (100, 100_000),
-    "worker_json_max_bytes": (100, 1_048_576),
-    "hook_timeout_seconds": (0.1, 25),
-    "rate_per_second": _POSITIVE,
-    "session_seconds": (60, 2_592_000),
-    "sse_heartbeat_seconds": _POSITIVE,
-    "sse_retry_seconds": _POSITIVE,
-    "sse_streams_max": (1, 100_000),
-    "alert_rate_limit_seconds": _FROM_ZERO,
-    "alert_webhook_timeout": (0.1, 60),
+    each.name: note.extra["range"]
+    for each in msgspec.structs.fields(Settings)
+    for kind in (each.type, *get_args(each.type))
+    for note in getattr(kind, "__metadata__", ())
 }
-
 
 CHOICES: dict[str, tuple[str, ...]] = {
     each.name: ("true", "false") if each.type is bool else get_args(each.type)
