@@ -40,21 +40,15 @@ class MetricDeclaration(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
-    def instrument(self) -> DeclaredCounter | DeclaredGauge | DeclaredHistogram:
-        match self.kind:
-            case "counter":
-                return DeclaredCounter(self.name, self.about, self.labels)
-            case "gauge":
-                return DeclaredGauge(self.name, self.about, self.labels)
-            case _:
-                return DeclaredHistogram(self.name, self.about, self.labels, self.buckets)
+    def instrument(self) -> AnyDeclared:
+        return _CLASSES[self.kind](self.name, self.about, self.labels, self.buckets)
 
 
 class _DeclaredInstrument(Instrument):
     kind: Literal["counter", "gauge", "histogram"]
-    buckets: tuple[float, ...] = ()
 
-    def _prepare(self) -> None:
+    def __init__(self, name: str, about: str, labels: Labels = (), buckets: tuple[float, ...] = ()) -> None:
+        super().__init__(name, about, labels, buckets)
         self.most = COMBINATIONS_MAX
         self._lock = threading.Lock()  # handlers may run in threads
         self._warned_full = False
@@ -113,10 +107,6 @@ class _DeclaredInstrument(Instrument):
 class DeclaredCounter(_DeclaredInstrument, Counter):
     kind = "counter"
 
-    def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
-        super().__init__(name, about, labels)
-        self._prepare()
-
     def add(self, number: float = 1, *labels: str) -> None:
         checked, number = self._checked(labels), self._number(number)
         if number < 0:
@@ -134,9 +124,8 @@ class DeclaredGauge(_DeclaredInstrument, Gauge):
 
     kind = "gauge"
 
-    def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
-        super().__init__(name, about, labels)
-        self._prepare()
+    def __init__(self, name: str, about: str, labels: Labels = (), buckets: tuple[float, ...] = ()) -> None:
+        super().__init__(name, about, labels, buckets)
         self._own: dict[Labels, float] = {}
         self._children: dict[object, dict[Labels, float]] = {}
         self._changed: set[Labels] = set()
@@ -186,10 +175,6 @@ class DeclaredGauge(_DeclaredInstrument, Gauge):
 class DeclaredHistogram(_DeclaredInstrument, Histogram):
     kind = "histogram"
 
-    def __init__(self, name: str, about: str, labels: Labels = (), buckets: tuple[float, ...] = SECONDS) -> None:
-        super().__init__(name, about, labels, buckets)
-        self._prepare()
-
     def observe(self, number: float, *labels: str) -> None:
         checked, number = self._checked(labels), self._number(number)
         with self._lock:
@@ -202,6 +187,9 @@ class DeclaredHistogram(_DeclaredInstrument, Histogram):
 
 
 AnyDeclared = DeclaredCounter | DeclaredGauge | DeclaredHistogram
+_CLASSES: dict[str, type[AnyDeclared]] = {
+    each.kind: each for each in (DeclaredCounter, DeclaredGauge, DeclaredHistogram)
+}
 
 
 def _text(label: str) -> str:
@@ -299,7 +287,7 @@ def same_shape(one: Instrument, other: Instrument | None) -> bool:
     """Whether the second can replace the first: same kind, labels and buckets."""
     if other is None or isinstance(one, Counter) is not isinstance(other, Counter):
         return False
-    return (one.labels, getattr(one, "buckets", ())) == (other.labels, getattr(other, "buckets", ()))
+    return (one.labels, one.buckets) == (other.labels, other.buckets)
 
 
 def _exported_names(instrument: Instrument) -> set[str]:

@@ -28,12 +28,12 @@ Snapshot = dict[str, list[tuple[Labels, Any]]]  # by family
 
 
 class Instrument:
-    """One metric family. `values` has an entry for each label set that was seen."""
+    """One metric family. `values` has an entry for each label set that was seen. A histogram has `buckets`."""
 
     _family_type: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
 
-    def __init__(self, name: str, about: str, labels: Labels = ()) -> None:
-        self.name, self.about, self.labels = name, about, labels
+    def __init__(self, name: str, about: str, labels: Labels = (), buckets: tuple[float, ...] = ()) -> None:
+        self.name, self.about, self.labels, self.buckets = name, about, labels, buckets
         self.most = LABELS_MAX
         self.values: dict[Labels, Any] = {}
         if not labels:
@@ -101,10 +101,6 @@ class SharedGauge(Gauge):
 
 class Histogram(Instrument):
     """A value is a list: one count per bucket, the count above the last bucket, and the sum."""
-
-    def __init__(self, name: str, about: str, labels: Labels, buckets: tuple[float, ...]) -> None:
-        self.buckets = buckets
-        super().__init__(name, about, labels)
 
     def _new(self) -> list[float]:
         return [0.0] * (len(self.buckets) + 2)

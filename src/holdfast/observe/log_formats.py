@@ -8,7 +8,7 @@ import os
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -40,44 +40,26 @@ Fields = Mapping[str, Any]
 NONE: Fields = {}
 
 
-class LogFormat(Protocol):
-    id_chars: int  # how much of a job's id is shown
+class Json:
+    id_chars = 36  # how much of a job's id is shown
 
     def head(self, at: datetime) -> str:
         """The start of a line that is written now."""
-        ...
-
-    def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
-        """The rest of the line. `trouble`: multi-line texts such as a traceback, by name."""
-        ...
-
-    def around_id(
-        self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
-    ) -> tuple[str, str]:
-        """The rest of a line about a job, split where its id (and with `timed` its duration) is inserted."""
-        ...
-
-    def timed(self, seconds: float, trace: int | None) -> str:
-        """The duration and the trace id, inserted after the job's id."""
-        ...
-
-
-class Json:
-    id_chars = 36
-
-    def head(self, at: datetime) -> str:
         return f'{{"time":"{_time(at)}",'
 
     def line(self, level: str, logger: str, message: str, fields: Fields, trouble: Fields) -> str:
+        """The rest of the line. `trouble`: multi-line texts such as a traceback, by name."""
         return f"{self._begin(level, logger, message)}{_pairs({**fields, **trouble})}}}\n"
 
     def around_id(
         self, level: str, logger: str, message: str, fields: Fields, *, trouble: Fields = NONE, timed: bool = False
     ) -> tuple[str, str]:
+        """The rest of a line about a job, split where its id (and with `timed` its duration) is inserted."""
         close = "" if timed else '"'
         return f'{self._begin(level, logger, message)},"job_id":"', f"{close}{_pairs({**fields, **trouble})}}}\n"
 
     def timed(self, seconds: float, trace: int | None) -> str:
+        """The duration and the trace id, inserted after the job's id."""
         return f'","seconds":{seconds:.6f}' + ("" if trace is None else f',"trace_id":"{trace:032x}"')
 
     def _begin(self, level: str, logger: str, message: str) -> str:
@@ -85,6 +67,8 @@ class Json:
 
 
 class Text:
+    """The same methods for text."""
+
     id_chars = 36
 
     def head(self, at: datetime) -> str:
@@ -162,6 +146,9 @@ class Terminal(Text):
             return text
         shown = text.rstrip("\n")
         return f"\x1b[{code}m{shown}\x1b[0m{text[len(shown) :]}"
+
+
+LogFormat = Json | Text
 
 
 def _error(fields: Fields) -> str:
