@@ -231,7 +231,7 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
         each._runs(0.2, "a", "succeeded", "default")
         each.registry.slots.set(4)
         each.registry.depth.set(7, "a")
-        each.registry.broker.show({("sent", "broker"): 5}, up=up, breaker_open=not up)
+        each.registry.show_broker({("sent", "broker"): 5}, up=up, breaker_open=not up)
     total = WorkerMetrics()
     total.add_up([first.registry.snapshot(), second.registry.snapshot()])
     found = told(total)

@@ -219,13 +219,12 @@ def measure(engine: Engine, metrics: WorkerCounters, dispatch: Dispatch | None =
 
     registry = metrics.registry
     engine.store.on_query = QueryTimes(registry, registry.queries, registry.query_errors, lambda query: (query.name,))
-    engine.ctx.timing = AttemptMetrics(registry.taken, lost_only=True)
+    engine.ctx.timing = AttemptMetrics(registry.attempt_seconds, lost_only=True)
     metrics.show_depths(waiting)
-    registry.before.append(lambda: registry.reaped.values.update({(): engine.ctx.reaped}))
-    registry.before.append(lambda: registry.hook_failures.values.update(engine.ctx.hook_failures))
+    registry.before.append(lambda: registry.show_engine(engine.ctx.reaped, engine.ctx.hook_failures))
     if dispatch is not None:
         registry.before.append(
-            lambda: registry.broker.show(dispatch.tally, up=dispatch.up, breaker_open=not dispatch.breaker.closed)
+            lambda: registry.show_broker(dispatch.tally, up=dispatch.up, breaker_open=not dispatch.breaker.closed)
         )
 
 

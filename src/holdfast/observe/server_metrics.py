@@ -14,9 +14,8 @@ from prometheus_client.process_collector import ProcessCollector
 from holdfast.engine.maintenance.prune import Overdue
 from holdfast.engine.reads.queue_stats import QueueDepth, QueueStats, fullest
 from holdfast.engine.webhooks.failure_counts import FailureCounts
-from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, BrokerMetrics
-from holdfast.observe.extension_metrics import SECONDS as OUR_SECONDS
-from holdfast.observe.instruments import OTHER, Labels, MetricsRegistry
+from holdfast.observe.common_metrics import CommonMetrics
+from holdfast.observe.instruments import OTHER, Labels
 from holdfast.observe.query_metrics import QueryTimes
 from holdfast.store.queries import Query
 
@@ -32,7 +31,7 @@ STATUSES = ("active", "idle", "busy", "offline", "disabled")
 OUTCOMES = ("delivered", "retried", "failed")
 
 
-class ServerMetrics(MetricsRegistry):
+class ServerMetrics(CommonMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._process = ProcessCollector(registry=None)
@@ -40,7 +39,6 @@ class ServerMetrics(MetricsRegistry):
         self._add_query_metrics()
         self._add_webhook_metrics()
         self._add_job_metrics()
-        self.broker = BrokerMetrics(self)
         self.before.append(self._count_requests)
 
     def _add_request_metrics(self) -> None:
@@ -84,14 +82,6 @@ class ServerMetrics(MetricsRegistry):
         self.created = self.counter(
             "holdfast_jobs_created_total", "Jobs created over HTTP in this process.", ("queue",)
         )
-        self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
-        self.attempts = self.histogram(
-            ATTEMPT_SECONDS,
-            "Duration of attempts that were reported over HTTP or lost, in this process.",
-            ATTEMPT_LABELS,
-            buckets=OUR_SECONDS,
-        )
-        self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.failures = self.counter(
             "holdfast_job_failures_total", "Attempts that failed or lost their lease, on all workers."
         )
@@ -101,9 +91,6 @@ class ServerMetrics(MetricsRegistry):
         )
         self.spent = self.counter(
             "holdfast_max_retries_exceeded_total", "Jobs that failed their last attempt, on all workers."
-        )
-        self.refused = self.counter(
-            "holdfast_stale_writes_rejected_total", "Worker reports rejected because the lease was lost or expired."
         )
         self.jobs = self.gauge("holdfast_queue_jobs", "Unfinished jobs, by queue and state.", ("queue", "state"))
         self.oldest = self.gauge(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.observe import extension_metrics
-from holdfast.observe.broker_metrics import ATTEMPT_LABELS, ATTEMPT_SECONDS, HOOK_FAILURES, REAPED, BrokerMetrics
-from holdfast.observe.instruments import Gauge, MetricsRegistry, SharedGauge, Snapshot
+from holdfast.observe.common_metrics import CommonMetrics
+from holdfast.observe.instruments import Gauge, SharedGauge, Snapshot
 from holdfast.observe.storage_metrics import OPERATION_SECONDS, StorageMetrics
 
 OUR_SECONDS = extension_metrics.SECONDS
@@ -24,7 +24,7 @@ FOR_EXTENSIONS = (
 DECLARED_MAX = 10_000  # label sets that the app declares: clients cannot add to them
 
 
-class WorkerMetrics(MetricsRegistry):
+class WorkerMetrics(CommonMetrics):
     """`types`: the job types that the app declares. A worker claims no others."""
 
     def __init__(self, types: Iterable[str] = ()) -> None:
@@ -33,7 +33,6 @@ class WorkerMetrics(MetricsRegistry):
         self._add_extension_metrics()
         self._add_query_metrics()
         self._add_holdfast_metrics()
-        self.broker = BrokerMetrics(self)
         for instrument in self.instruments.values():
             if {"job_type", "type"} & set(instrument.labels):
                 instrument.most = DECLARED_MAX
@@ -93,17 +92,6 @@ class WorkerMetrics(MetricsRegistry):
             "holdfast_attempts_total", "Finished attempts, by outcome.", ("job_type", "outcome")
         )
         self.lost = self.counter("holdfast_leases_lost_total", "Attempts that lost their lease while running.")
-        self.refused = self.counter(
-            "holdfast_stale_writes_rejected_total", "Reports rejected because the lease was lost or expired."
-        )
-        self.reaped = self.counter("holdfast_leases_reaped_total", REAPED)
-        self.taken = self.histogram(
-            ATTEMPT_SECONDS,
-            "Duration of attempts whose expired lease this process reaped.",
-            ATTEMPT_LABELS,
-            buckets=OUR_SECONDS,
-        )
-        self.hook_failures = self.counter("holdfast_hook_failures_total", HOOK_FAILURES, ("extension", "verb"))
         self.slots = self.gauge("holdfast_slots", "Jobs that this worker can run at once.")
         self.busy = self.gauge("holdfast_slots_busy", "Slots in use.")
         self.processes = self.gauge("holdfast_worker_processes", "Running worker processes.")

@@ -88,7 +88,7 @@ class ServerState:
         self.queue_metrics = QueueMetrics(self.engine, self.clock, self.retention)
         self.engine.store.on_query = self.metrics.queries
         self.deliverer.on_sent = self.metrics.sent
-        self.engine.ctx.timing = AttemptMetrics(self.metrics.attempts)
+        self.engine.ctx.timing = AttemptMetrics(self.metrics.attempt_seconds)
         self._prefix = f"{self.ids.bits(48):012x}"
 
     def request_id(self) -> str:

@@ -78,11 +78,10 @@ async def scrape(server: ServerState, request: HttpRequest) -> Reply:
     metrics.show_overdue(server.queue_metrics.overdue)
     metrics.show_missing(server.health.missing_extensions)
     metrics.show_failures(server.deliverer.failures)
-    metrics.reaped.values[()] = server.engine.ctx.reaped
-    metrics.hook_failures.values.update(server.engine.ctx.hook_failures)
+    metrics.show_engine(server.engine.ctx.reaped, server.engine.ctx.hook_failures)
     metrics.streams.set(server.streams.total())
     if (dispatch := server.dispatch) is not None:
-        metrics.broker.show(dispatch.tally, up=dispatch.up, breaker_open=not dispatch.breaker.closed)
+        metrics.show_broker(dispatch.tally, up=dispatch.up, breaker_open=not dispatch.breaker.closed)
     return Reply(200, metrics.text(), content_type=TEXT.encode())
 
 
