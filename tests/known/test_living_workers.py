@@ -19,7 +19,7 @@ from tests.servers.postgres import running
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
 from tests.worker.stories_db.conftest import stage  # noqa: F401
-from tests.worker.stories_db.test_wires import OpenStage
+from tests.worker.stories_db.test_lost_connections import OpenStage
 
 pytestmark = pytest.mark.postgres
 

@@ -45,7 +45,7 @@ async def waits(until: str) -> None:
 
 @app.job()
 async def freezes(until: str) -> None:
-    """Its whole process, until there is that file."""
+    """Blocks its whole process until the file exists."""
     Path(f"{until}.begun").touch()  # noqa: ASYNC240
     for _ in range(3000):
         if Path(until).exists():  # noqa: ASYNC240

@@ -1,4 +1,4 @@
-"""An app whose worker processes have a maintenance loop that dies, until the file of MENDED_FILE is there."""
+"""An app whose worker processes have a maintenance loop that crashes until the file MENDED_FILE exists."""
 
 import asyncio
 import os

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
+from holdfast.lifecycle import State
 from holdfast.sdk.app import App
 from holdfast.store.notify import queue_waker
 from holdfast.store.presence import open_presence
@@ -19,7 +20,7 @@ from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.database import DatabaseSource
 
 
-class Breakable(DatabaseSource):
+class BreakableSource(DatabaseSource):
     """A source whose verbs fail, hang, or lose their answers, for as long as a test says so."""
 
     broken: dict[str, Exception]
@@ -72,7 +73,7 @@ class Breakable(DatabaseSource):
 
 
 class AtWork:
-    def __init__(self, worker: Worker, source: Breakable, running: asyncio.Task[None]) -> None:
+    def __init__(self, worker: Worker, source: BreakableSource, running: asyncio.Task[None]) -> None:
         self.worker, self.source, self.running = worker, source, running
 
     async def stop(self) -> None:
@@ -90,13 +91,13 @@ async def working(
     clock: Clock | None = None,
     **config: Any,
 ) -> AsyncIterator[AtWork]:
-    """Nobody renews leases in here, unless a test does: they are long enough."""
+    """No heartbeats are sent unless a test does: the leases are long enough."""
     engine = await app.engine()
     presence = await open_presence(app.settings.url, Clock(), Ids())
     waker = queue_waker(presence.wake)
     engine.ctx.wakers.append(waker)
     registered = await engine.workers.register(name="in-process")
-    source = Breakable(engine, presence, Clock(), worker=registered.id)
+    source = BreakableSource(engine, presence, Clock(), worker=registered.id)
     worker = Worker(
         source,
         app.handlers,
@@ -123,7 +124,7 @@ async def working(
 
 
 async def until(condition: Any, *, seconds: float = 60) -> None:
-    """Poll for something that will surely be true; a test that waits in vain says so."""
+    """Poll until the condition is true; fail after the timeout."""
     async with asyncio.timeout(seconds):
         while True:
             found = condition()
@@ -132,3 +133,15 @@ async def until(condition: Any, *, seconds: float = 60) -> None:
             if found:
                 return
             await asyncio.sleep(0.01)
+
+
+async def verbs(app: App, job_id: str) -> list[str]:
+    return [event.verb for event in await (await app.engine()).reads.history(job_id)]
+
+
+async def is_done(app: App, job_id: str) -> bool:
+    return (await (await app.engine()).reads.get(job_id)).final
+
+
+async def everything_done(app: App) -> bool:
+    return {state for _, _, state, _ in await (await app.engine()).reads.counts()} <= {State.SUCCEEDED}

@@ -1,4 +1,4 @@
-"""A process that holds leases as a worker does, and otherwise does what it is told: `Holder` starts and talks to it."""
+"""A process that holds leases as a worker does and runs the commands of a test: `Holder` starts it."""
 
 import asyncio
 import ctypes
@@ -21,7 +21,7 @@ QUIET: Any = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.DEV
 
 
 class Holder:
-    """The test's side of it. `news` and `said` grow as it speaks."""
+    """The test's end of the connection. `news` and `said` collect what the process reports."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -68,10 +68,10 @@ class Holder:
 
 
 async def until(condition: Any, seconds: float = PATIENCE_SECONDS) -> float:
-    """Wait for it, a slow machine's time; how long it took."""
+    """Wait until the condition is true, and return how long it took."""
     started = time.monotonic()
     while not condition():
-        assert time.monotonic() - started < seconds, "waited in vain"
+        assert time.monotonic() - started < seconds, "the condition did not become true"
         await asyncio.sleep(0.02)
     return time.monotonic() - started
 

@@ -1,4 +1,4 @@
-"""An app whose jobs do everything that a job should not do, and a few that behave."""
+"""An app whose jobs crash, block, exceed their limits or return invalid values, and a few that work."""
 
 import asyncio
 import ctypes

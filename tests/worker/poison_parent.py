@@ -5,8 +5,8 @@ import sys
 
 from holdfast.clock import Clock
 from holdfast.worker.processes.process_pool import ProcessPool
+from tests.worker.child_pool import Recorder, lease_on
 from tests.worker.poison_app import app
-from tests.worker.test_process_pool import Recorder, lease_on
 
 
 async def main(job_type: str) -> None:

@@ -1,4 +1,4 @@
-"""How an idle worker waits: a hint makes it look, and what it sees says when to look again."""
+"""How an idle worker polls: a hint makes it poll, and the result says when to poll again."""
 
 from collections.abc import AsyncIterator
 
@@ -11,8 +11,8 @@ from holdfast.store import open_store
 from holdfast.worker.sources.database import POLL_SECONDS, DatabaseSource
 
 
-class Scripted:
-    """Hints as told; it keeps how long it was asked to wait for each."""
+class ScriptedPresence:
+    """Returns the given hints and records how long each wait was to last."""
 
     instance = "scripted"
 
@@ -39,7 +39,7 @@ async def engine(store_url: str) -> AsyncIterator[Engine]:
     await engine.close()
 
 
-async def long_idle(engine: Engine, presence: Scripted) -> DatabaseSource:
+async def long_idle(engine: Engine, presence: ScriptedPresence) -> DatabaseSource:
     source = DatabaseSource(engine, presence, Clock(), worker=(await engine.workers.register()).id)
     for _ in range(8):
         assert await source.claim(1, queues=None, types=None) == []
@@ -47,8 +47,8 @@ async def long_idle(engine: Engine, presence: Scripted) -> DatabaseSource:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-async def test_after_a_hint_about_a_delayed_job_it_looks_again_in_time(engine: Engine, exact: bool) -> None:
-    presence = Scripted(True, exact=exact)
+async def test_after_a_hint_for_a_delayed_job_the_source_polls_when_it_is_due(engine: Engine, exact: bool) -> None:
+    presence = ScriptedPresence(True, exact=exact)
     source = await long_idle(engine, presence)
     await engine.create(NewJob(type="later", delay_seconds=1))
     if exact:
@@ -60,9 +60,9 @@ async def test_after_a_hint_about_a_delayed_job_it_looks_again_in_time(engine: E
     assert len(await source.claim(1, queues=None, types=None)) == 1
 
 
-async def test_while_nothing_happens_it_looks_ever_more_seldom(engine: Engine) -> None:
+async def test_an_idle_source_polls_at_growing_intervals(engine: Engine) -> None:
     clock = MovableClock()
-    presence = Scripted(exact=True, clock=clock)
+    presence = ScriptedPresence(exact=True, clock=clock)
     source = DatabaseSource(engine, presence, clock, worker=(await engine.workers.register()).id)
     assert not await source.wait(4 * POLL_SECONDS)
     *full, _ = presence.asked  # the last wait is what was left of the time

@@ -1,4 +1,4 @@
-"""What clients hear of a handler's exception: its class, unless it was raised on purpose. Operators read all of it."""
+"""What clients see of a handler's exception: its class, unless it was raised for them. Operators see all of it."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -60,7 +60,7 @@ async def create(served: Served, how: str) -> Any:
     return made.json()["jobId"]
 
 
-async def test_the_text_of_an_exception_reaches_operators_alone(served: Served, app: App) -> None:
+async def test_only_operators_see_the_text_of_an_unexpected_exception(served: Served, app: App) -> None:
     """R001-53: over HTTP, in streams and in webhook messages."""
     webhook = await subscribe(served.engine)
     job = await create(served, "unexpected")
@@ -78,7 +78,7 @@ async def test_the_text_of_an_exception_reaches_operators_alone(served: Served, 
     assert operators.json()["error"]["message"] == SECRET
 
 
-async def test_the_same_goes_for_a_remote_worker_and_for_errors_with_a_class(served: Served, app: App) -> None:
+async def test_clients_do_not_see_the_text_of_an_exception_in_a_remote_worker(served: Served, app: App) -> None:
     """R001-53."""
     async with source_at(served) as source, working(source, app):
         job = await create(served, "classified")
@@ -89,7 +89,9 @@ async def test_the_same_goes_for_a_remote_worker_and_for_errors_with_a_class(ser
 
 
 @pytest.mark.parametrize("how", INFRASTRUCTURE)
-async def test_neither_do_they_hear_of_databases_storage_and_hosts(served: Served, app: App, how: str) -> None:
+async def test_clients_do_not_see_details_of_database_storage_and_network_errors(
+    served: Served, app: App, how: str
+) -> None:
     """R001-53: errors of the platform that a handler met and did not expect."""
     error, told = INFRASTRUCTURE[how]
     job = await create(served, how)
@@ -100,7 +102,7 @@ async def test_neither_do_they_hear_of_databases_storage_and_hosts(served: Serve
 
 
 @pytest.mark.parametrize("how", [*PURPOSE, "ours"])
-async def test_what_a_handler_says_on_purpose_is_said(served: Served, app: App, how: str) -> None:
+async def test_clients_see_the_message_of_an_error_raised_for_them(served: Served, app: App, how: str) -> None:
     job = await create(served, how)
     assert await drained(app) == 1
     seen = (await served.http.get(f"/jobs/{job}")).json()

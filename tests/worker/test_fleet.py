@@ -1,4 +1,4 @@
-"""A worker process hears from its heartbeat process with how many others it shares what all of them do."""
+"""A worker process learns from its heartbeat process with how many others it shares maintenance."""
 
 import asyncio
 from typing import Any
@@ -19,17 +19,19 @@ from tests.worker.lease_holder import until
 pytestmark = pytest.mark.slow
 
 
-async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maintenance, the watch for the dead, the polling beside a broker and the pings of its session go by it."""
+async def test_a_worker_process_learns_the_fleet_size_from_its_heartbeat_process(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maintenance, crash detection, polling beside a broker and the pings of its connection depend on it."""
     heard: list[Fleet] = []
     told: list[int] = []
 
-    class Listening(Rotation):
+    class RecordingRotation(Rotation):
         def update(self, fleet: Fleet) -> None:
             super().update(fleet)
             heard.append(fleet)
 
-    class Among:
+    class RecordingPresence:
         def __init__(self, presence: Presence) -> None:
             self._presence = presence
 
@@ -43,9 +45,9 @@ async def test_a_worker_process_knows_how_many_live(store_url: str, monkeypatch:
     opened = worker.open_presence
 
     async def open_presence(*given: Any, **more: Any) -> Any:
-        return Among(await opened(*given, **more))
+        return RecordingPresence(await opened(*given, **more))
 
-    monkeypatch.setattr(worker, "Rotation", Listening)
+    monkeypatch.setattr(worker, "Rotation", RecordingRotation)
     monkeypatch.setattr(worker, "open_presence", open_presence)
     await migrate(store_url)
     settings = Settings(database_url=store_url)

@@ -20,8 +20,8 @@ def lease(number: int, token: int = 0) -> HeldLease:
     return HeldLease(f"{number:036d}", f"{token:036d}")
 
 
-class Database:
-    """Says what it is told to say, and remembers what it was asked."""
+class FakeDatabase:
+    """Returns the answers that the test sets, and records the calls."""
 
     def __init__(self) -> None:
         self.beats: list[list[HeldLease]] = []
@@ -47,8 +47,8 @@ class Database:
 
 
 @pytest.fixture
-def database() -> Database:
-    return Database()
+def database() -> FakeDatabase:
+    return FakeDatabase()
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ Start = Callable[..., tuple[list[HeartbeatResult], asyncio.Event]]
 
 
 @pytest.fixture
-async def start(database: Database, table: LeaseTable) -> AsyncIterator[Start]:
+async def start(database: FakeDatabase, table: LeaseTable) -> AsyncIterator[Start]:
     """Starts the loop in this process; returns its results, and the event that triggers a heartbeat."""
     tasks = []
 
@@ -88,18 +88,16 @@ async def start(database: Database, table: LeaseTable) -> AsyncIterator[Start]:
 
 
 async def settle(table: LeaseTable, *leases: HeldLease, lease_seconds: float = 3600) -> list[int]:
-    """Put them, and wait until they are no more too young to be worth a renewal."""
+    """Put the leases, and wait until they are old enough to be renewed."""
     slots = [table.put(each, lease_seconds) for each in leases]
     await asyncio.sleep(1)
     return slots
 
 
-# -- when -----------------------------------------------------------------------------------------------------
+# -- intervals --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
-    database: Database, table: LeaseTable, start: Start
-) -> None:
+async def test_an_idle_worker_sends_heartbeats(database: FakeDatabase, table: LeaseTable, start: Start) -> None:
     table.show(Liveness.IDLE, 12)
     news, _ = start(heartbeat_seconds=0.05)
     await until(lambda: len(news) >= 3)
@@ -109,7 +107,9 @@ async def test_a_worker_that_holds_nothing_beats_to_show_that_it_lives(
     assert news[0].enabled
 
 
-async def test_the_shortest_lease_sets_the_pace(database: Database, table: LeaseTable, start: Start) -> None:
+async def test_the_shortest_lease_sets_the_heartbeat_interval(
+    database: FakeDatabase, table: LeaseTable, start: Start
+) -> None:
     table.put(lease(1), 600.0)
     table.put(lease(2), 0.3)
     table.show(Liveness.BUSY, 12)
@@ -119,7 +119,9 @@ async def test_the_shortest_lease_sets_the_pace(database: Database, table: Lease
     assert database.shown[-1] == (Liveness.BUSY, 12)
 
 
-async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, table: LeaseTable, start: Start) -> None:
+async def test_the_shortest_heartbeat_policy_sets_the_heartbeat_interval(
+    database: FakeDatabase, table: LeaseTable, start: Start
+) -> None:
     """R003-136: as its lifecycle's setting or its job type says; never fewer than the worker's own setting."""
     table.put(lease(1), 3600.0, heartbeat_seconds=1800)
     slot = table.put(lease(2), 3600.0, heartbeat_seconds=0.1)
@@ -130,8 +132,8 @@ async def test_so_does_a_policy_that_wants_more_heartbeats(database: Database, t
     assert {entry.heartbeat_seconds for entry in table.entries()} == {1800}
 
 
-async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_takes_a_job(
-    database: Database, table: LeaseTable, start: Start
+async def test_an_idle_worker_uses_the_idle_interval_until_it_claims_a_job(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     """It only has to stay online; but what it does now is to be seen."""
     table.show(Liveness.IDLE, 12)
@@ -152,9 +154,7 @@ async def test_a_worker_that_holds_nothing_beats_seldom_and_soon_again_when_it_t
     await until(lambda: len(database.beats) >= said + 2)
 
 
-async def test_a_worker_that_was_switched_off_goes_on_asking_whether_it_still_is(
-    database: Database, start: Start
-) -> None:
+async def test_a_disabled_worker_keeps_the_short_heartbeat_interval(database: FakeDatabase, start: Start) -> None:
     database.enabled = False
     start(heartbeat_seconds=0.05, idle_seconds=3600)
     await until(lambda: len(database.beats) >= 3)
@@ -164,7 +164,7 @@ async def test_a_worker_that_was_switched_off_goes_on_asking_whether_it_still_is
     assert len(database.beats) <= asked + 1
 
 
-async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) -> None:
+async def test_a_trigger_sends_a_heartbeat_immediately(database: FakeDatabase, start: Start) -> None:
     _, triggered = start()
     await until(lambda: len(database.beats) == 1)
     triggered.set()
@@ -172,8 +172,8 @@ async def test_a_poke_is_answered_with_a_beat(database: Database, start: Start) 
 
 
 @pytest.mark.slow
-async def test_what_should_stop_is_found_between_the_beats_and_told_once(
-    database: Database, table: LeaseTable, start: Start
+async def test_stop_requests_are_found_between_heartbeats_and_reported_once(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     await settle(table, lease(1))
     news, _ = start()
@@ -187,11 +187,11 @@ async def test_what_should_stop_is_found_between_the_beats_and_told_once(
     assert len(database.beats) == 2  # it knows, and does not ask which is which every second
 
 
-# -- for which ------------------------------------------------------------------------------------------------
+# -- which leases are renewed -----------------------------------------------------------------------------------------
 
 
-async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_board_shows_it(
-    database: Database, table: LeaseTable, start: Start
+async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_lease_table_shows_it(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     slot = table.put(lease(1), 3.0)
     put = table.valid_since(slot)
@@ -202,7 +202,9 @@ async def test_a_lease_is_renewed_when_it_is_old_enough_and_the_board_shows_it(
     assert table.valid_since(slot) >= put + 0.5
 
 
-async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, table: LeaseTable, start: Start) -> None:
+async def test_the_lease_of_a_dead_executor_is_not_renewed(
+    database: FakeDatabase, table: LeaseTable, start: Start
+) -> None:
     dead, own = await settle(table, lease(1), lease(2))
     table.executor(dead, os.getppid())  # alive, but no child of the worker: the pid must have been given anew
     start()
@@ -211,11 +213,11 @@ async def test_the_lease_of_a_dead_executor_is_left_out(database: Database, tabl
     assert table.valid_since(dead) < table.valid_since(own)
 
 
-# -- what it tells --------------------------------------------------------------------------------------------
+# -- reported results -------------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_lease_is_told_and_not_shown_as_renewed(
-    database: Database, table: LeaseTable, start: Start
+async def test_a_lost_lease_is_reported_and_not_marked_as_renewed(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     lost, kept = await settle(table, lease(1), lease(2))
     database.lost = [lease(1).id]
@@ -225,8 +227,8 @@ async def test_a_lost_lease_is_told_and_not_shown_as_renewed(
     assert table.valid_since(lost) < news[0].sent == table.valid_since(kept)
 
 
-async def test_a_job_that_ended_while_the_beat_was_under_way_is_not_lost(
-    database: Database, table: LeaseTable, start: Start
+async def test_a_job_that_ended_during_a_heartbeat_is_not_reported_as_lost(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     [slot] = await settle(table, lease(1))
     database.lost, database.before_answer = [lease(1).id], lambda: table.clear(slot)
@@ -235,8 +237,8 @@ async def test_a_job_that_ended_while_the_beat_was_under_way_is_not_lost(
     assert (database.beats, news[0].lost) == ([[lease(1)]], [])
 
 
-async def test_of_a_job_held_under_two_tokens_the_older_one_is_lost(
-    database: Database, table: LeaseTable, start: Start
+async def test_the_older_of_two_tokens_for_one_job_is_reported_as_lost(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     """Its lease ran out, and this very worker claimed it again."""
     await settle(table, lease(1, token=7), lease(1, token=3))
@@ -246,15 +248,15 @@ async def test_of_a_job_held_under_two_tokens_the_older_one_is_lost(
     assert (news[0].lost, news[0].cancel) == ([lease(1, token=7)], [lease(1, token=3)])
 
 
-async def test_it_is_told_how_many_live(database: Database, start: Start) -> None:
+async def test_a_result_contains_the_fleet(database: FakeDatabase, start: Start) -> None:
     database.fleet = Fleet(50, 7, busy=False)
     news, _ = start()
     await until(lambda: len(news) == 1)
     assert news[0].fleet == database.fleet
 
 
-async def test_whoever_hears_nothing_of_the_others_is_alone(database: Database, start: Start) -> None:
-    """K10: nobody is relied upon of whom nothing is known."""
+async def test_a_failed_heartbeat_reports_a_fleet_of_one(database: FakeDatabase, start: Start) -> None:
+    """K10: a process relies on no other process that it knows nothing of."""
     database.fleet, database.before_answer = Fleet(50, 7), _fail
     news, _ = start()
     await until(lambda: len(news) >= 1)
@@ -266,18 +268,18 @@ def _fail() -> None:
     raise StoreUnavailable("gone")
 
 
-async def test_a_disabled_worker_is_told(database: Database, start: Start) -> None:
+async def test_a_result_tells_a_worker_that_it_is_disabled(database: FakeDatabase, start: Start) -> None:
     database.enabled = False
     news, _ = start()
     await until(lambda: len(news) == 1)
     assert not news[0].enabled
 
 
-# -- a database in trouble ------------------------------------------------------------------------------------
+# -- database errors --------------------------------------------------------------------------------------------------
 
 
-async def test_a_beat_that_fails_is_told_and_tried_again_until_it_succeeds(
-    database: Database, table: LeaseTable, start: Start
+async def test_a_failed_heartbeat_is_reported_and_retried_until_it_succeeds(
+    database: FakeDatabase, table: LeaseTable, start: Start
 ) -> None:
     def fail_thrice() -> None:
         if len(database.beats) <= 3:
@@ -293,7 +295,7 @@ async def test_a_beat_that_fails_is_told_and_tried_again_until_it_succeeds(
 
 
 @pytest.mark.slow
-async def test_a_beat_without_an_answer_is_left_behind(database: Database, start: Start) -> None:
+async def test_a_heartbeat_without_an_answer_is_given_up(database: FakeDatabase, start: Start) -> None:
     database.before_answer = lambda: asyncio.Event().wait() if len(database.beats) == 1 else None
     news, _ = start(heartbeat_seconds=1)
     await until(lambda: len(news) >= 2)

@@ -24,7 +24,7 @@ LEASE_SECONDS = 2.0
 pytestmark = pytest.mark.slow
 
 
-class Ground:
+class LeaseHolders:
     """An engine in real time, and processes that hold what is claimed here."""
 
     def __init__(self, engine: Engine, worker: str, settings: Settings) -> None:
@@ -61,102 +61,102 @@ class Ground:
         return [each for each in taken if each != job_id]
 
 
-Open = Callable[[str], Awaitable[Ground]]
+Open = Callable[[str], Awaitable[LeaseHolders]]
 
 
 @pytest.fixture
-async def open_ground() -> AsyncIterator[Open]:
-    grounds: list[Ground] = []
+async def open_holders() -> AsyncIterator[Open]:
+    opened: list[LeaseHolders] = []
 
-    async def open_ground(url: str) -> Ground:
+    async def open_holders(url: str) -> LeaseHolders:
         settings = Settings(database_url=url, lease_seconds=LEASE_SECONDS, heartbeat_seconds=1, startup_grace_seconds=0)
         engine = await open_engine(settings)
-        grounds.append(Ground(engine, (await engine.workers.register(name="holder")).id, settings))
-        return grounds[-1]
+        opened.append(LeaseHolders(engine, (await engine.workers.register(name="holder")).id, settings))
+        return opened[-1]
 
-    yield open_ground
-    for ground in grounds:
-        for holder in ground.holders:
+    yield open_holders
+    for holders in opened:
+        for holder in holders.holders:
             await holder.end()
-        await ground.engine.close()
+        await holders.engine.close()
 
 
 @pytest.fixture
-async def ground(store_url: str, open_ground: Open) -> Ground:
-    return await open_ground(store_url)
+async def holders(store_url: str, open_holders: Open) -> LeaseHolders:
+    return await open_holders(store_url)
 
 
-async def test_a_handler_that_holds_the_gil_for_five_leases_keeps_its_job(ground: Ground) -> None:
-    holder, [lease] = await ground.hold()
+async def test_a_handler_that_holds_the_gil_for_five_leases_keeps_its_job(holders: LeaseHolders) -> None:
+    holder, [lease] = await holders.hold()
     blocked = asyncio.create_task(holder.ask("ages", hold_the_gil=int(5 * LEASE_SECONDS)))
     while not blocked.done():
-        assert await ground.reaped() == []
+        assert await holders.reaped() == []
         await asyncio.sleep(0.1)
     [age] = blocked.result()
     assert age < LEASE_SECONDS  # the worker sees at once that it was renewed, before it has read any news
-    settled = await ground.engine.complete(ground.worker, lease.id, lease.token)
+    settled = await holders.engine.complete(holders.worker, lease.id, lease.token)
     assert settled.state is State.SUCCEEDED
 
 
-async def test_a_stopped_process_loses_its_leases_and_hears_of_it_when_it_goes_on(ground: Ground) -> None:
-    holder, [lease] = await ground.hold()
+async def test_a_stopped_process_loses_its_leases_and_learns_it_when_continued(holders: LeaseHolders) -> None:
+    holder, [lease] = await holders.hold()
     holder.process.send_signal(signal.SIGSTOP)
-    await ground.reap_until(lease.id)
+    await holders.reap_until(lease.id)
     holder.process.send_signal(signal.SIGCONT)
     await until(lambda: any(lease in news.lost for news in holder.news))
 
 
-async def test_only_the_lease_of_a_dead_executor_runs_out(ground: Ground) -> None:
-    holder, [in_child, other] = await ground.hold(jobs=2)
+async def test_only_the_lease_of_a_dead_executor_expires(holders: LeaseHolders) -> None:
+    holder, [in_child, other] = await holders.hold(jobs=2)
     child = await holder.ask("child", run_in_child=0)
     beats = len(holder.news)
     await until(lambda: len(holder.news) > beats + 4)  # 4 / 3 of a lease: it counts while it lives
-    assert await ground.reaped() == []
+    assert await holders.reaped() == []
 
     os.kill(child, signal.SIGKILL)
-    assert await ground.reap_until(in_child.id) == []
-    assert (await ground.engine.reads.get(other.id)).state is State.RUNNING
+    assert await holders.reap_until(in_child.id) == []
+    assert (await holders.engine.reads.get(other.id)).state is State.RUNNING
 
 
-async def test_a_stopped_executor_is_as_good_as_dead(ground: Ground) -> None:
-    holder, [lease, other] = await ground.hold(jobs=2)
+async def test_the_lease_of_a_stopped_executor_expires(holders: LeaseHolders) -> None:
+    holder, [lease, other] = await holders.hold(jobs=2)
     os.kill(await holder.ask("child", run_in_child=0), signal.SIGSTOP)
-    assert await ground.reap_until(lease.id) == []
-    assert (await ground.engine.reads.get(other.id)).state is State.RUNNING
+    assert await holders.reap_until(lease.id) == []
+    assert (await holders.engine.reads.get(other.id)).state is State.RUNNING
 
 
-async def test_the_heartbeat_process_is_gone_as_soon_as_its_worker_is_killed(ground: Ground) -> None:
-    holder, [lease] = await ground.hold()
+async def test_the_heartbeat_process_exits_when_its_worker_is_killed(holders: LeaseHolders) -> None:
+    holder, [lease] = await holders.hold()
     heartbeater = await holder.ask("heartbeater", heartbeater=True)
     holder.process.kill()
     await until(lambda: state_of(heartbeater) is ProcessState.GONE)
-    await ground.reap_until(lease.id)
+    await holders.reap_until(lease.id)
 
 
-async def test_cancel_is_heard_of_long_before_the_next_beat(ground: Ground) -> None:
-    holder, [lease] = await ground.hold(lease_seconds=3600)
-    await ground.engine.cancel(lease.id)
+async def test_a_cancel_request_is_reported_before_the_next_heartbeat(holders: LeaseHolders) -> None:
+    holder, [lease] = await holders.hold(lease_seconds=3600)
+    await holders.engine.cancel(lease.id)
     await until(lambda: any(lease in news.cancel for news in holder.news))
 
 
-async def test_a_worker_that_an_operator_disabled_is_told(ground: Ground) -> None:
-    holder, _ = await ground.hold()
-    await ground.engine.workers.disable(ground.worker)
+async def test_a_disabled_worker_learns_it_from_its_heartbeat(holders: LeaseHolders) -> None:
+    holder, _ = await holders.hold()
+    await holders.engine.workers.disable(holders.worker)
     await until(lambda: not holder.news[-1].enabled)
 
 
-async def test_a_heartbeat_process_that_dies_is_replaced(ground: Ground) -> None:
-    holder, [lease] = await ground.hold()
+async def test_a_heartbeat_process_that_dies_is_replaced(holders: LeaseHolders) -> None:
+    holder, [lease] = await holders.hold()
     first = await holder.ask("heartbeater", heartbeater=True)
     os.kill(first, signal.SIGKILL)
     died = len(holder.news)
     await until(lambda: any(news.renewed for news in holder.news[died:]))
     assert await holder.ask("heartbeater", heartbeater=True) != first
-    await ground.engine.complete(ground.worker, lease.id, lease.token)
+    await holders.engine.complete(holders.worker, lease.id, lease.token)
 
 
-async def test_signals_for_the_whole_group_do_not_end_the_heartbeat_process(ground: Ground) -> None:
-    holder, _ = await ground.hold()
+async def test_signals_for_the_whole_group_do_not_end_the_heartbeat_process(holders: LeaseHolders) -> None:
+    holder, _ = await holders.hold()
     heartbeater = await holder.ask("heartbeater", heartbeater=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(heartbeater, number)
@@ -165,12 +165,12 @@ async def test_signals_for_the_whole_group_do_not_end_the_heartbeat_process(grou
     assert await holder.ask("heartbeater", heartbeater=True) == heartbeater
 
 
-async def test_a_closed_heartbeat_process_ends_well_and_renews_no_more(ground: Ground) -> None:
-    holder, [lease] = await ground.hold()
+async def test_a_closed_heartbeat_process_exits_with_0_and_renews_no_lease(holders: LeaseHolders) -> None:
+    holder, [lease] = await holders.hold()
     heartbeater = await holder.ask("heartbeater", heartbeater=True)
     assert await holder.ask("closed", close=True) == 0
     assert state_of(heartbeater) is ProcessState.GONE
-    await ground.reap_until(lease.id)
+    await holders.reap_until(lease.id)
 
 
 # -- the watchdog ---------------------------------------------------------------------------------------------
@@ -184,39 +184,39 @@ async def test_a_closed_heartbeat_process_ends_well_and_renews_no_more(ground: G
         (2, {"stop_polling": True}, "s although the database is reachable"),
     ],
 )
-async def test_a_worker_beyond_help_is_killed_and_its_job_goes_to_another(
-    fresh_sqlite_url: str, open_ground: Open, watchdog_seconds: float, command: dict[str, Any], reason: str
+async def test_the_watchdog_kills_an_unresponsive_worker_and_its_job_is_reaped(
+    fresh_sqlite_url: str, open_holders: Open, watchdog_seconds: float, command: dict[str, Any], reason: str
 ) -> None:
-    ground = await open_ground(fresh_sqlite_url)
-    holder, [lease] = await ground.hold(watchdog_seconds=watchdog_seconds)
+    holders = await open_holders(fresh_sqlite_url)
+    holder, [lease] = await holders.hold(watchdog_seconds=watchdog_seconds)
     holder.tell(**command)
     await asyncio.wait_for(holder.process.wait(), 60)
     assert holder.process.returncode == -signal.SIGKILL
     assert reason in await holder.end()
-    await ground.reap_until(lease.id)
+    await holders.reap_until(lease.id)
 
 
-async def test_without_a_watchdog_a_blocked_loop_is_let_be(fresh_sqlite_url: str, open_ground: Open) -> None:
-    ground = await open_ground(fresh_sqlite_url)
-    holder, [lease] = await ground.hold(watchdog_seconds=0)
+async def test_without_a_watchdog_a_blocked_worker_is_not_killed(fresh_sqlite_url: str, open_holders: Open) -> None:
+    holders = await open_holders(fresh_sqlite_url)
+    holder, [lease] = await holders.hold(watchdog_seconds=0)
     holder.tell(block_the_loop=7, over_after=0.1)
     await holder.ask("heartbeater", heartbeater=True)
-    await ground.engine.complete(ground.worker, lease.id, lease.token)
+    await holders.engine.complete(holders.worker, lease.id, lease.token)
 
 
 # -- the database ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.postgres
-async def test_a_database_that_went_and_came_back_finds_the_leases_kept(open_ground: Open) -> None:
+async def test_leases_survive_a_restart_of_the_database(open_holders: Open) -> None:
     with running() as server:
         await migrate(server.dsn())
-        ground = await open_ground(server.dsn())
-        holder, [lease] = await ground.hold()
+        holders = await open_holders(server.dsn())
+        holder, [lease] = await holders.hold()
         await asyncio.to_thread(server.stop)
         await until(lambda: holder.news[-1].failed)
         await asyncio.to_thread(server.start)
         await until(lambda: holder.news[-1].renewed)
-        settled = await ground.engine.complete(ground.worker, lease.id, lease.token)
+        settled = await holders.engine.complete(holders.worker, lease.id, lease.token)
         assert settled.state is State.SUCCEEDED
         await holder.end()

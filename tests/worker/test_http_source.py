@@ -1,4 +1,4 @@
-"""The remote worker: the runtime of the local one, on a source that is a server. First in process, then for real."""
+"""The remote worker: the runtime of the local one with a server as its source; in process, then real processes."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ async def source_at(served: Served, url: str = "", **options: Any) -> AsyncItera
 
 @asynccontextmanager
 async def working(source: HttpSource, app: App, **config: Any) -> AsyncIterator[Worker]:
-    """Nobody renews leases in here: they are long enough."""
+    """No heartbeats are sent: the leases are long enough."""
     worker = Worker(
         source, app.handlers, config=WorkerConfig(**{"heartbeats": False, "stop_grace_seconds": 5, **config})
     )
@@ -67,7 +67,7 @@ async def served(store_url: str) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def app(store_url: str) -> AsyncIterator[App]:
-    """Its worker never touches this database; whoever enqueues does."""
+    """Its worker never uses this database; the test enqueues through it."""
     app = App(Settings(database_url=store_url))
     yield app
     await app.close()
@@ -99,7 +99,7 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
 
 
 @pytest.mark.parametrize("word", [Permanent, Reject])
-async def test_the_context_of_an_error_comes_over_the_wire(served: Served, app: App, word: type[Permanent]) -> None:
+async def test_a_remote_worker_reports_the_context_of_an_error(served: Served, app: App, word: type[Permanent]) -> None:
     """R002-40."""
 
     @app.job()
@@ -115,7 +115,7 @@ async def test_the_context_of_an_error_comes_over_the_wire(served: Served, app: 
     assert stored.error["context"] == {"domain": "example.com", "depth": 2, **added}
 
 
-async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served, app: App) -> None:
+async def test_a_remote_worker_runs_parts_concurrently_and_reopens_them(served: Served, app: App) -> None:
     @app.job(max_attempts=2, backoff_base_seconds=0)
     async def film(ctx: Context) -> list[bool]:
         async def render(name: str) -> bool:
@@ -137,7 +137,7 @@ async def test_its_parts_may_run_at_the_same_time_and_be_reopened(served: Served
 
 
 @pytest.mark.parametrize("pages", [2, 0])
-async def test_it_waits_for_child_jobs_without_a_slot(served: Served, app: App, pages: int) -> None:
+async def test_a_remote_job_that_waits_for_children_holds_no_slot(served: Served, app: App, pages: int) -> None:
     """It has one slot, which its children need. They were made by others: it has no database to make them in."""
     began, made = asyncio.Event(), asyncio.Event()
 
@@ -168,7 +168,7 @@ async def test_it_waits_for_child_jobs_without_a_slot(served: Served, app: App, 
     assert told == [("release", "waiting_for_children")]
 
 
-async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Served, app: App) -> None:
+async def test_a_remote_handler_that_opens_a_transaction_fails_with_a_hint(served: Served, app: App) -> None:
     @app.job(max_attempts=3)
     async def writer(ctx: Context) -> None:
         async with ctx.transaction():
@@ -181,7 +181,7 @@ async def test_a_handler_that_wants_the_database_is_told_what_to_do(served: Serv
     assert (failed.value.code, (await job.get()).attempt) == ("no_database", 1)
 
 
-async def test_what_it_cannot_say_fails_the_job_and_not_the_worker(served: Served, app: App) -> None:
+async def test_a_result_that_cannot_be_sent_fails_the_job_and_not_the_remote_worker(served: Served, app: App) -> None:
     @app.job(max_attempts=1)
     async def strange(what: str) -> Any:
         if what == "raise":
@@ -215,7 +215,9 @@ async def test_many_reports_are_split_into_bodies_that_the_server_takes(served: 
 
 @pytest.mark.parametrize("verb", ["claim", "report"])
 @pytest.mark.parametrize("heard", [True, False])
-async def test_an_answer_that_is_lost_is_asked_for_again(served: Served, app: App, verb: str, heard: bool) -> None:
+async def test_a_remote_worker_repeats_a_request_whose_answer_was_lost(
+    served: Served, app: App, verb: str, heard: bool
+) -> None:
     """The job runs once: a repeated claim brings the same lease, a repeated report the same answer."""
     ran = []
 
@@ -234,7 +236,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(served: Served, app: Ap
     assert (len(ran), stored.attempt, stored.failures, stored.lost) == (1, 1, 0, 0)
 
 
-async def test_a_worker_that_stops_while_it_waits_keeps_nothing(served: Served, app: App) -> None:
+async def test_a_remote_worker_that_stops_during_a_long_poll_holds_no_lease(served: Served, app: App) -> None:
     """What a long poll may have claimed at that moment is given back."""
 
     @app.job()
@@ -250,7 +252,7 @@ async def test_a_worker_that_stops_while_it_waits_keeps_nothing(served: Served, 
         assert stored.lease_token is None
 
 
-async def test_an_idle_worker_is_given_a_job_the_moment_it_comes(served: Served, app: App) -> None:
+async def test_an_idle_remote_worker_gets_a_new_job_by_long_poll(served: Served, app: App) -> None:
     """By a long poll: in the meantime it asks for nothing else."""
 
     @app.job()
@@ -263,7 +265,7 @@ async def test_an_idle_worker_is_given_a_job_the_moment_it_comes(served: Served,
         assert await (await quick.enqueue()).result(timeout=60) == "done"
 
 
-async def test_a_cancel_and_a_lost_lease_reach_it_with_a_beat(served: Served, app: App) -> None:
+async def test_a_heartbeat_over_http_reports_cancel_requests_and_lost_leases(served: Served, app: App) -> None:
     engine = served.engine
 
     @app.job()
@@ -283,7 +285,7 @@ async def test_a_cancel_and_a_lost_lease_reach_it_with_a_beat(served: Served, ap
         assert not (await source.heartbeat([], liveness=Liveness.IDLE, slots=2)).enabled
 
 
-async def test_the_clocks_of_a_job_come_with_it(served: Served, app: App) -> None:
+async def test_a_claim_over_http_returns_the_time_limits_of_the_policy(served: Served, app: App) -> None:
     @app.job(timeout=7, lease_seconds=90, cancel_grace_seconds=11, no_progress_seconds=5, max_lost=4)
     async def timed() -> None: ...
 
@@ -294,7 +296,7 @@ async def test_the_clocks_of_a_job_come_with_it(served: Served, app: App) -> Non
     assert (policy.no_progress_seconds, policy.max_lost, lease.lost, lease.epoch) == (5, 4, 0, 1)
 
 
-async def test_a_server_that_is_away_is_waited_for_and_a_refused_key_is_the_end(served: Served) -> None:
+async def test_an_unreachable_server_is_retried_and_a_rejected_key_ends_the_worker(served: Served) -> None:
     away = HttpSource(Client("http://127.0.0.1:1", NO_SUCH_KEY, retries=0), Clock(), Ids())
     with pytest.raises(StoreUnavailable):
         await away.claim(1, queues=None, types=None)
@@ -307,7 +309,7 @@ async def test_a_server_that_is_away_is_waited_for_and_a_refused_key_is_the_end(
     await stranger.close()
 
 
-# -- for real: `holdfast worker --server` -------------------------------------------------------------------------
+# -- real processes: `holdfast worker --server` -----------------------------------------------------------------------
 
 
 class RemoteStage(Stage):
@@ -335,7 +337,9 @@ async def remote(url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple
 
 
 @pytest.mark.slow
-async def test_a_remote_worker_runs_survives_and_hands_back(fresh_sqlite_url: str, tmp_path: Path) -> None:
+async def test_a_remote_worker_runs_jobs_recovers_from_a_crash_and_releases_on_stop(
+    fresh_sqlite_url: str, tmp_path: Path
+) -> None:
     """On the loop, in threads, in child processes; killed with kill -9; told to stop."""
     async with remote(fresh_sqlite_url, tmp_path, stop_grace_seconds=0.5) as (gate, on):
         command = await on.start("--server", gate.url)
@@ -363,7 +367,9 @@ async def test_a_remote_worker_runs_survives_and_hands_back(fresh_sqlite_url: st
 
 
 @pytest.mark.slow
-async def test_servers_come_and_go_and_nothing_is_lost(fresh_postgres_url: str, tmp_path: Path) -> None:
+async def test_a_remote_worker_loses_no_job_when_its_server_is_replaced(
+    fresh_postgres_url: str, tmp_path: Path
+) -> None:
     """Jobs that run go on under their leases, and are reported to whichever server is there when they end."""
     async with remote(fresh_postgres_url, tmp_path, lease_seconds=30) as (gate, on):
         await on.start("--server", gate.url)
@@ -387,7 +393,7 @@ def run_refused(*arguments: str, folder: Path, **variables: str) -> tuple[int, s
 
 
 @pytest.mark.slow
-async def test_a_remote_worker_that_cannot_begin_says_why(tmp_path: Path, fresh_sqlite_url: str) -> None:
+async def test_a_remote_worker_that_cannot_start_prints_the_reason(tmp_path: Path, fresh_sqlite_url: str) -> None:
     code, said = run_refused("--server", "http://127.0.0.1:1", folder=tmp_path)
     assert (code, "HOLDFAST_WORKER_KEY" in said) == (1, True)
     code, said = run_refused("--server", "example.com", folder=tmp_path)

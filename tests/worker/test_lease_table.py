@@ -1,4 +1,4 @@
-"""The table: what one process writes, another reads, without a lock and without a torn entry that matters."""
+"""The lease table: one process writes, another reads, without a lock and without torn entries."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from holdfast.worker.heartbeat.lease_table import FULL, LeaseTable, TableEntry
 
 
 def lease(number: int) -> HeldLease:
-    """Id and token agree, so that half of one and half of another would show."""
+    """Id and token are equal, so that a torn entry is recognized."""
     return HeldLease(f"{number:036d}", f"{number:036d}")
 
 
@@ -26,7 +26,7 @@ def table():
     table.close()
 
 
-def test_what_is_put_is_read_by_whoever_has_the_descriptor(table: LeaseTable) -> None:
+def test_an_entry_is_readable_through_a_duplicated_descriptor(table: LeaseTable) -> None:
     before = time.monotonic()
     slot = table.put(lease(7), 30.0, 99.5)
     table.executor(slot, 4711)
@@ -45,7 +45,7 @@ def test_a_deadline_can_be_set_later(table: LeaseTable) -> None:
     assert table.entries()[0].deadline == 12.25
 
 
-def test_what_is_cleared_is_gone_and_its_slot_is_used_again(table: LeaseTable) -> None:
+def test_a_cleared_entry_is_gone_and_its_slot_is_reused(table: LeaseTable) -> None:
     first, second = table.put(lease(1), 30.0), table.put(lease(2), 30.0)
     table.clear(first)
     assert [entry.held for entry in table.entries()] == [lease(2)]
@@ -63,14 +63,14 @@ def test_clearing_twice_frees_one_slot(table: LeaseTable) -> None:
     assert table.put(lease(1), 30.0) != table.put(lease(2), 30.0)
 
 
-def test_a_full_board_says_so_and_takes_more_when_there_is_room(table: LeaseTable) -> None:
+def test_a_full_table_returns_full_and_accepts_entries_after_a_clear(table: LeaseTable) -> None:
     slots = [table.put(lease(number), 30.0) for number in range(table.free())]
     assert (table.free(), table.put(lease(99), 30.0), len(table.entries())) == (0, FULL, 64)
     table.clear(slots[17])
     assert (table.free(), table.put(lease(99), 30.0)) == (1, slots[17])
 
 
-def test_the_header_tells_how_the_worker_is(table: LeaseTable) -> None:
+def test_the_header_contains_the_state_of_the_worker(table: LeaseTable) -> None:
     header = table.header()
     assert (header.worker, header.busy, header.slots, header.stopping) == (os.getpid(), 0, 0, 0)
     table.tick()
@@ -83,14 +83,14 @@ def test_the_header_tells_how_the_worker_is(table: LeaseTable) -> None:
     assert (after.busy, after.slots, after.stopping) == (1, 12, 1)
 
 
-def test_a_lease_is_kept_since_it_was_put_or_last_renewed(table: LeaseTable) -> None:
+def test_valid_since_is_the_time_of_the_put_or_the_last_renewal(table: LeaseTable) -> None:
     slot = table.put(lease(1), 30.0)
     put = table.valid_since(slot)
     table.renewed(slot, put + 10)
     assert table.valid_since(slot) == put + 10
 
 
-def test_a_renewal_that_comes_too_late_for_its_lease_does_not_make_the_next_one_older(table: LeaseTable) -> None:
+def test_a_late_renewal_does_not_change_the_next_lease_in_the_slot(table: LeaseTable) -> None:
     slot = table.put(lease(1), 30.0)
     sent = time.monotonic()
     table.clear(slot)
@@ -100,8 +100,8 @@ def test_a_renewal_that_comes_too_late_for_its_lease_does_not_make_the_next_one_
     assert table.valid_since(slot) == put >= sent
 
 
-class Changing:
-    """Memory that somebody writes to between one look at it and the next."""
+class ChangingMemory:
+    """Memory that is written to between two reads."""
 
     def __init__(self, memory: Any, change: Callable[[], None]) -> None:
         self._memory, self._change = memory, change
@@ -113,9 +113,7 @@ class Changing:
 
 
 @pytest.mark.parametrize("next_lease", [None, lease(8)])
-def test_what_changes_while_it_is_read_is_left_for_the_next_look(
-    table: LeaseTable, next_lease: HeldLease | None
-) -> None:
+def test_an_entry_that_changes_during_a_read_is_skipped(table: LeaseTable, next_lease: HeldLease | None) -> None:
     slot = table.put(lease(7), 30.0)
     table.put(lease(9), 30.0)
     reader: Any = LeaseTable(os.dup(table.fd))
@@ -127,7 +125,7 @@ def test_what_changes_while_it_is_read_is_left_for_the_next_look(
 
     header = reader.header()
     reader.header = lambda: header
-    reader._memory = Changing(reader._memory, change)
+    reader._memory = ChangingMemory(reader._memory, change)
     assert [entry.held for entry in reader.entries()] == [lease(9)]
     assert len(table.entries()) == (2 if next_lease else 1)
 
@@ -145,7 +143,7 @@ while True:
 """
 
 
-def test_a_reader_beside_a_busy_writer_sees_no_entry_that_was_never_put(table: LeaseTable) -> None:
+def test_a_reader_beside_a_busy_writer_sees_no_torn_entry(table: LeaseTable) -> None:
     program = [sys.executable, "-c", WRITER, str(table.fd)]
     seen: set[TableEntry] = set()
     give_up = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""The metrics of workers: every name to the letter, behind one port for all processes, and never going back."""
+"""The metrics of workers: exact names, one port for all processes, and counters that never decrease."""
 
 import re
 import signal
@@ -63,8 +63,8 @@ LIST: dict[str, tuple[str, set[str], tuple[float, ...]]] = {
     "holdfast_slots_busy": ("gauge", set(), ()),
     "holdfast_worker_processes": ("gauge", set(), ()),
 }
-NEVER_FED = {name for name in LIST if name.startswith(("image_", "s3_", "cloudfront_"))}
-NOT_FED_HERE = {  # no faults, no broker
+NEVER_RECORDED = {name for name in LIST if name.startswith(("image_", "s3_", "cloudfront_"))}
+NOT_RECORDED_HERE = {  # no faults, no broker
     *("db_query_errors_total", "holdfast_hook_failures_total", "holdfast_hints_total", "holdfast_broker_up"),
     "holdfast_attempt_seconds",
 }
@@ -78,7 +78,7 @@ OpenStage = Callable[..., Awaitable[Stage]]
 
 
 class Page:
-    """What somebody read at a worker's port."""
+    """A parsed response of /metrics."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -97,7 +97,7 @@ class Page:
 
     @property
     def counts(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """All that may only rise."""
+        """All values that must never decrease."""
         return {
             (each.name, tuple(sorted(each.labels.items()))): each.value
             for family in self.families.values()
@@ -125,7 +125,7 @@ async def read(command: Command) -> Page:
 
 
 async def until(command: Command, condition: Callable[[Page], object]) -> Page:
-    """The first page of which it is true."""
+    """The first response for which the condition is true."""
 
     async def look() -> Page | None:
         page = await read(command)
@@ -153,10 +153,10 @@ def check_form(page: Page) -> None:
             assert [float(bound) for bound in bounds[: len(buckets) + 1]] == [*buckets, float("inf")], name
 
 
-# -- every name, to the letter ---------------------------------------------------------------------------------
+# -- names, labels and buckets ----------------------------------------------------------------------------------------
 
 
-def test_what_nobody_feeds_has_its_labels_and_buckets_too() -> None:
+def test_metrics_without_samples_have_their_labels_and_buckets() -> None:
     """R000-63..65, R000-68, R000-69: no sample shows them yet."""
     registry = WorkerMetrics()
     assert set(registry.instruments) == set(LIST)
@@ -166,7 +166,7 @@ def test_what_nobody_feeds_has_its_labels_and_buckets_too() -> None:
         assert (instrument.buckets if isinstance(instrument, Histogram) else ()) == buckets, name
 
 
-async def test_two_processes_tell_all_they_did_at_one_port(stage: OpenStage, tmp_path: Path) -> None:
+async def test_two_processes_report_all_metrics_on_one_port(stage: OpenStage, tmp_path: Path) -> None:
     """R000-60..72, R002-50..53: success, retry, death and rejection, as Prometheus reads them; C-35."""
     on = await stage()
     command = await on.start(*APP, "--processes", "2", "--concurrency", "4", "--metrics-port", "0", ready=2)
@@ -184,7 +184,9 @@ async def test_two_processes_tell_all_they_did_at_one_port(stage: OpenStage, tmp
         command, lambda page: page.value("job_duration_seconds_count") == 32 and page.value("holdfast_slots_busy") == 1
     )
     check_form(page)
-    assert not [name for name in LIST if not page.families[name].samples and name not in NEVER_FED | NOT_FED_HERE]
+    assert not [
+        name for name in LIST if not page.families[name].samples and name not in NEVER_RECORDED | NOT_RECORDED_HERE
+    ]
     assert page.value("job_active_count", job_type="waits") == page.value("jobs_inflight", type="waits") == 1
     for name, status, number in (
         ("passes", "succeeded", 20),
@@ -215,7 +217,7 @@ async def test_two_processes_tell_all_they_did_at_one_port(stage: OpenStage, tmp
     assert not any("Traceback" in line for line in ours)  # but those of its handlers
 
 
-async def test_what_waits_is_counted_once_for_all_processes(stage: OpenStage) -> None:
+async def test_queue_depth_is_reported_once_for_all_processes(stage: OpenStage) -> None:
     """R000-71: each of them sees the same queue."""
     on = await stage()
     command = await on.start(*APP, "--queues", "elsewhere", "--processes", "2", "--metrics-port", "0", ready=2)
@@ -226,12 +228,12 @@ async def test_what_waits_is_counted_once_for_all_processes(stage: OpenStage) ->
     assert page.value("job_processed_total", job_type="passes", status="succeeded") is None
 
 
-# -- several processes, and what happens to them -----------------------------------------------------------------
+# -- several processes ------------------------------------------------------------------------------------------------
 
 
 @ON_POSTGRES
-async def test_counters_never_go_back_though_processes_are_killed(stage: OpenStage) -> None:
-    """A process that dies takes with it what runs in it, and not what it has told."""
+async def test_counters_never_decrease_when_processes_are_killed(stage: OpenStage) -> None:
+    """A process that dies loses its running jobs, and not the counters it has reported."""
     on = await stage(lease_seconds=3, heartbeat_seconds=1, sweep_seconds=0.5)
     command = await on.start(*APP, "--processes", "2", "--metrics-port", "0", ready=2)
     await create(on, *["passes"] * 10)
@@ -262,7 +264,7 @@ async def test_counters_never_go_back_though_processes_are_killed(stage: OpenSta
 
 
 @ON_SQLITE
-async def test_a_process_that_cannot_answer_is_shown_as_it_was(stage: OpenStage, tmp_path: Path) -> None:
+async def test_a_process_that_does_not_answer_keeps_its_last_metrics(stage: OpenStage, tmp_path: Path) -> None:
     on = await stage(lease_seconds=60)
     command = await on.start(*APP, "--metrics-port", "0")
     await create(on, "passes")
@@ -279,7 +281,7 @@ async def test_a_process_that_cannot_answer_is_shown_as_it_was(stage: OpenStage,
 
 
 @ON_SQLITE
-async def test_a_worker_is_ready_while_all_its_processes_are(stage: OpenStage) -> None:
+async def test_readyz_fails_while_a_worker_process_is_missing(stage: OpenStage) -> None:
     on = await stage(stop_grace_seconds=60)
     command = await on.start(*APP, "--processes", "2", "--metrics-port", "0", ready=2)
 
@@ -300,7 +302,7 @@ async def test_a_worker_is_ready_while_all_its_processes_are(stage: OpenStage) -
 
 
 @ON_SQLITE
-async def test_a_worker_whose_maintenance_keeps_dying_is_not_ready_until_it_runs_again(
+async def test_readyz_fails_while_the_maintenance_loop_keeps_crashing(
     stage: OpenStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mended = tmp_path / "mended"
@@ -321,11 +323,13 @@ async def test_a_worker_whose_maintenance_keeps_dying_is_not_ready_until_it_runs
     await eventually(ready)
 
 
-# -- far from the database ---------------------------------------------------------------------------------------
+# -- remote workers ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_remote_worker_has_the_same_metrics_but_for_the_database(fresh_sqlite_url: str, tmp_path: Path) -> None:
-    """It cannot know how much waits, and so says nothing of it."""
+async def test_a_remote_worker_has_all_metrics_except_those_of_the_database(
+    fresh_sqlite_url: str, tmp_path: Path
+) -> None:
+    """It cannot know the queue depth, so it does not report it."""
     async with remote(fresh_sqlite_url, tmp_path) as (gate, on):
         command = await on.start(*APP, "--server", gate.url, "--metrics-port", "0")
         check_form(await read(command))

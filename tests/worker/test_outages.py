@@ -1,23 +1,14 @@
-"""What a worker logs while the database is away: that it is, once, and that it is back."""
+"""What a worker logs when the database is unreachable: one warning, and one line when it is back."""
 
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.errors import Locked, StoreUnavailable
 from holdfast.outage_log import LoopFailures, Outage, outage
 from holdfast.sdk.app import App
-from holdfast.settings import Settings
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from tests.worker.in_process import until, working
-
-
-@pytest.fixture
-async def app(store_url: str) -> AsyncIterator[App]:
-    app = App(settings=Settings(database_url=store_url))
-    yield app
-    await app.close()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -28,9 +19,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     ]
 
 
-async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
-    app: App, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_outage_logs_one_warning_and_one_line_when_it_ends(app: App, caplog: pytest.LogCaptureFixture) -> None:
     @app.job()
     async def fine() -> str:
         return "done"
@@ -53,7 +42,7 @@ async def test_an_outage_is_one_warning_and_one_line_when_it_is_over(
     assert told(caplog)[1][1].startswith("the database is reachable again after ")
 
 
-def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_component_that_retries_rarely_does_not_keep_an_outage_open(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     outage = Outage()
     for _ in range(3):
@@ -65,10 +54,10 @@ def test_a_part_that_tries_seldom_does_not_keep_an_outage_open(caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("refused", [StoreUnavailable("disk full", code="store_refused"), Locked("held")])
-def test_a_refusal_of_the_database_is_not_told_as_an_outage(
+def test_an_error_response_of_the_database_is_not_logged_as_an_outage(
     caplog: pytest.LogCaptureFixture, refused: StoreUnavailable
 ) -> None:
-    """Nothing else that works may then say that the database is reachable again."""
+    """So no other component may log that the database is reachable again."""
     caplog.set_level(logging.INFO)
     failures = LoopFailures("send webhooks", logging.getLogger("holdfast.webhooks"))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What another process looks like from outside."""
+"""The state of another process: running, stopped or gone."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_process_runs_until_it_is_stopped_and_again_when_it_goes_on(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_stopped_process_is_stopped_until_it_is_continued(sleeper: subprocess.Popen[bytes]) -> None:
     assert state_of(sleeper.pid, child_of=os.getpid()) is ProcessState.RUNNING
     sleeper.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
@@ -31,7 +31,7 @@ def test_a_process_runs_until_it_is_stopped_and_again_when_it_goes_on(sleeper: s
     assert state_of(sleeper.pid, child_of=os.getpid()) is ProcessState.RUNNING
 
 
-def test_a_dead_process_is_gone_before_anybody_asked_how_it_ended(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_zombie_process_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{sleeper.pid}").exists()
@@ -40,11 +40,11 @@ def test_a_dead_process_is_gone_before_anybody_asked_how_it_ended(sleeper: subpr
     assert state_of(sleeper.pid) is ProcessState.GONE
 
 
-def test_another_process_with_the_pid_of_a_dead_child_is_not_the_child(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_process_with_another_parent_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
     assert state_of(sleeper.pid, child_of=os.getppid()) is ProcessState.GONE
 
 
-def test_the_name_of_a_program_does_not_confuse(tmp_path: Path) -> None:
+def test_a_program_name_with_parentheses_is_parsed(tmp_path: Path) -> None:
     program = tmp_path / "a) Z 1 (b"
     shutil.copy(shutil.which("sleep") or "", program)
     with subprocess.Popen([program, "100"]) as process:

@@ -21,7 +21,7 @@ ALONE = {
 }
 
 
-async def test_a_worker_obeys_the_settings_of_each_lifecycle(fresh_sqlite_url: str, tmp_path: Path) -> None:
+async def test_a_worker_process_applies_the_settings_of_each_lifecycle(fresh_sqlite_url: str, tmp_path: Path) -> None:
     """R003-135, R003-136, R003-137, R003-139, R003-140: request over job type over the setting of the lifecycle
     over the setting for all over what the lifecycle says."""
     variables = {f"HOLDFAST_{name}": value for name, value in GIVEN.items()}

@@ -1,4 +1,4 @@
-"""What the parent of worker processes makes of what they say, whatever happens to them while it asks."""
+"""How the parent aggregates the metrics of its worker processes, also when they end during a scrape."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from tests.worker.in_process import until
 from tests.worker.test_metrics import Page
 
 
-class Process:
-    """As its parent sees one: a line, at whose other end there is a test."""
+class FakeWorkerProcess:
+    """A worker process as its parent sees it; the test holds the other end of the connection."""
 
     def __init__(self, supervisor: Supervisor, line: SupervisorLink, end: socket.socket) -> None:
         self._supervisor, self._line, self._end = supervisor, line, end
@@ -31,7 +31,7 @@ class Process:
         await until(lambda: self._line.begun)
 
     async def asked(self) -> None:
-        """Until somebody wants to know how it is."""
+        """Wait until the parent requests its status."""
         assert await asyncio.get_running_loop().sock_recv(self._end, 64) == STATUS
 
     def answer(self) -> None:
@@ -50,10 +50,10 @@ class Process:
         self._end.close()
 
 
-Start = Callable[[], Awaitable[Process]]
+Start = Callable[[], Awaitable[FakeWorkerProcess]]
 
 
-class Parent:
+class HealthEndpoint:
     def __init__(self, health: WorkerHealth, start: Start) -> None:
         self.start, self._health = start, health
 
@@ -71,24 +71,24 @@ class Parent:
 
 
 @pytest.fixture
-async def parent() -> AsyncIterator[Parent]:
+async def parent() -> AsyncIterator[HealthEndpoint]:
     supervisor = Supervisor([], 2, grace_seconds=1)
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start() -> Process:
+        async def start() -> FakeWorkerProcess:
             ours, theirs = socket.socketpair()
             theirs.setblocking(False)
             line = await SupervisorLink.open(ours)
-            process = Process(supervisor, line, theirs)
+            process = FakeWorkerProcess(supervisor, line, theirs)
             stack.push_async_callback(process.close)
             supervisor.lines.add(line)
             await process.begin()
             return process
 
-        yield Parent(WorkerHealth(supervisor), start)
+        yield HealthEndpoint(WorkerHealth(supervisor), start)
 
 
-async def test_a_scrape_before_the_first_process_is_ready_waits_for_its_job_types(parent: Parent) -> None:
+async def test_a_scrape_before_the_first_process_is_ready_waits_for_its_job_types(parent: HealthEndpoint) -> None:
     """R000-70: 0 for each type that is declared, at once."""
     reading = asyncio.create_task(parent.told())
     await asyncio.sleep(0)
@@ -98,15 +98,15 @@ async def test_a_scrape_before_the_first_process_is_ready_waits_for_its_job_type
     assert (await reading).value("job_active_count", job_type="a") == 0
 
 
-async def test_a_scrape_does_not_wait_for_ever_for_a_process_that_does_not_begin(
-    parent: Parent, monkeypatch: pytest.MonkeyPatch
+async def test_a_scrape_does_not_wait_forever_for_a_process_that_does_not_start(
+    parent: HealthEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.assembly.worker_health.START_SECONDS", 0.0)
     assert "job_active_count" in (await parent.told()).families
 
 
-async def test_a_process_that_ends_while_others_are_asked_is_counted_once(parent: Parent) -> None:
-    """Counted twice now and once the next time, its counters would go back."""
+async def test_a_process_that_ends_during_a_scrape_is_counted_once(parent: HealthEndpoint) -> None:
+    """Counted twice now and once the next time, its counters would decrease."""
     first, second = await parent.start(), await parent.start()
     first.figures._runs(0.1, "a", "succeeded", "default")
     reading = asyncio.create_task(parent.told())
@@ -120,14 +120,14 @@ async def test_a_process_that_ends_while_others_are_asked_is_counted_once(parent
     assert page.value("job_processed_total", job_type="a", status="succeeded") == 1
 
 
-async def test_codes_keep_their_places_whichever_process_ends(parent: Parent) -> None:
-    """Those told by name go on being told by name, and `other` only grows."""
+async def test_error_codes_keep_their_labels_whichever_process_ends(parent: HealthEndpoint) -> None:
+    """Codes reported by name keep their names, and `other` only grows."""
     first, second = await parent.start(), await parent.start()
     for process, codes in ((first, range(150)), (second, range(100, 250))):
         for code in codes:
             process.figures.registry.failures.add(2, f"E_{code}")
 
-    async def told(*processes: Process) -> Page:
+    async def told(*processes: FakeWorkerProcess) -> Page:
         reading = asyncio.create_task(parent.told())
         for process in processes:
             await process.asked()
@@ -146,6 +146,6 @@ async def test_codes_keep_their_places_whichever_process_ends(parent: Parent) ->
     assert sum(each.value for each in codes) == 600
 
 
-async def test_whoever_does_not_only_look_is_told_so(parent: Parent) -> None:
+async def test_methods_other_than_get_and_head_are_rejected(parent: HealthEndpoint) -> None:
     assert (await parent.reply("/metrics", "POST"))[0] == 405
     assert (await parent.reply("/livez", "HEAD"))[0] == 200

@@ -1,7 +1,6 @@
-"""What a worker counts: each attempt once, by how it ended, and what it waited and ran."""
+"""What a worker counts: each attempt once, by its outcome, with its waiting and running time."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +15,6 @@ from holdfast.model import NewJob
 from holdfast.model.reports import HeldLease
 from holdfast.observe.instruments import LABELS_MAX
 from holdfast.observe.worker_metrics import WorkerMetrics
-from holdfast.settings import Settings
 from holdfast.store import PostgresStore
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.metrics import DEPTH_SECONDS, WorkerCounters
@@ -24,20 +22,13 @@ from tests.engine.steps import ask
 from tests.worker.in_process import until, working
 
 
-class Time(Clock):
-    """What passes when a test says so."""
+class ManualClock(Clock):
+    """A monotonic clock that the test sets."""
 
     seconds = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
-
-
-@pytest.fixture
-async def app(store_url: str) -> AsyncIterator[App]:
-    app = App(Settings(database_url=store_url))
-    yield app
-    await app.close()
 
 
 def told(registry: WorkerMetrics) -> dict[str, dict[tuple[str, ...], Any]]:
@@ -51,7 +42,7 @@ def told(registry: WorkerMetrics) -> dict[str, dict[tuple[str, ...], Any]]:
     }
 
 
-async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
+async def test_each_attempt_is_counted_by_its_outcome(app: App) -> None:
     @app.job(max_attempts=2, backoff_base_seconds=0)
     async def fails() -> None:
         raise ConnectionError("no")
@@ -92,7 +83,7 @@ async def test_each_attempt_is_counted_by_what_became_of_it(app: App) -> None:
     assert (found["holdfast_slots"], found["holdfast_slots_busy"]) == ({(): 10}, {(): 0})
 
 
-async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted(app: App) -> None:
+async def test_lost_leases_and_stale_reports_are_counted(app: App) -> None:
     gate = asyncio.Event()
 
     @app.job()
@@ -122,7 +113,7 @@ async def test_a_lease_that_is_lost_and_a_report_that_comes_too_late_are_counted
     assert ("gated", "lost") not in found["job_processed_total"]
 
 
-async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
+async def test_waiting_time_is_counted_from_the_time_a_job_is_due(app: App) -> None:
     """R000-61: neither its delay nor the pause before a retry is the queue's fault."""
 
     @app.job(queue="slow")
@@ -143,7 +134,7 @@ async def test_a_job_waits_from_the_time_that_it_is_due(app: App) -> None:
     assert told(figures.registry)["job_queue_latency_milliseconds"]["quick",] == (1, pytest.approx(seconds * 1000))
 
 
-async def test_a_status_is_the_word_of_the_jobs_own_lifecycle(app: App) -> None:
+async def test_the_status_label_is_the_state_name_of_the_lifecycle(app: App) -> None:
     """R000-60, R000-62: `failed` is the end in `images`, and a retry to come in `generation`."""
 
     @app.job(lifecycle="images", max_attempts=2)
@@ -165,8 +156,8 @@ async def test_a_status_is_the_word_of_the_jobs_own_lifecycle(app: App) -> None:
 # -- without a database ------------------------------------------------------------------------------------------
 
 
-def test_what_is_counted_finely_is_told_in_the_buckets_of_each_family() -> None:
-    """On a bound it belongs below it, as Prometheus has it."""
+def test_fine_histograms_are_exported_in_the_buckets_of_each_metric() -> None:
+    """A value on a bound belongs to the bucket below, as in Prometheus."""
     figures = WorkerCounters(["a"])
     for seconds in (0.005, 0.07, 0.1, 0.10001, 7, 10, 10.5, 30_000):
         figures._runs(seconds, "a", "succeeded", "default")
@@ -183,7 +174,7 @@ def test_what_is_counted_finely_is_told_in_the_buckets_of_each_family() -> None:
     assert figures.registry.snapshot() == figures.registry.snapshot(), "reading changes nothing"
 
 
-def test_names_that_others_choose_are_counted_together_beyond_a_limit() -> None:
+def test_label_values_beyond_a_limit_are_grouped() -> None:
     """SEC-44: clients name queues, handlers name errors."""
     figures = WorkerCounters(["a"])
     for number in range(10_000):
@@ -194,12 +185,12 @@ def test_names_that_others_choose_are_counted_together_beyond_a_limit() -> None:
         assert len(found[name]) <= LABELS_MAX + 1
     assert sum(found["job_failures_total"].values()) == 10_000
     assert sum(number for number, _ in found["holdfast_wait_seconds"].values()) == 10_000
-    assert found["job_queue_latency_milliseconds"] == {("a",): (10_000, 10_000_000)}, "nobody else names types"
+    assert found["job_queue_latency_milliseconds"] == {("a",): (10_000, 10_000_000)}, "types are named by the app only"
 
 
-async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
-    """The depth stays as it was, and nobody asks again before there is an answer."""
-    clock, answers = Time(), list[asyncio.Future[dict[str, int]]]()
+async def test_a_scrape_does_not_wait_for_a_hanging_queue_depth_query() -> None:
+    """The depth keeps its last value, and no second query starts before the first has an answer."""
+    clock, answers = ManualClock(), list[asyncio.Future[dict[str, int]]]()
     figures = WorkerCounters(["a", "b"], clock)
 
     async def depths() -> dict[str, int]:
@@ -225,7 +216,7 @@ async def test_a_database_that_hangs_does_not_hold_up_who_asks() -> None:
     assert await depth() == {("a",): 3, ("b",): 0}
 
 
-def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
+def test_counters_of_processes_are_summed_and_shared_gauges_are_not() -> None:
     first, second = WorkerCounters(["a"]), WorkerCounters(["a"])
     for each, up in ((first, True), (second, False)):
         each._runs(0.2, "a", "succeeded", "default")
@@ -251,7 +242,7 @@ def test_processes_are_added_up_and_what_they_all_see_is_not() -> None:
     assert past.snapshot()["job_active_count"] == [(("a",), 0)], "shown, and nothing runs"
 
 
-async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker: str) -> None:
+async def test_a_failed_query_of_a_worker_is_counted(engine: Engine, worker: str) -> None:
     """R000-67: by the query and by what the database called the error."""
     figures = WorkerCounters(["a"])
     measure(engine, figures)
@@ -264,10 +255,8 @@ async def test_a_query_of_a_worker_that_fails_is_counted(engine: Engine, worker:
     assert told(figures.registry)["db_query_errors_total"] == {("open_lanes", error): 1}
 
 
-async def test_an_attempt_that_was_lost_with_its_process_has_a_duration(
-    engine: Engine, worker: str, clock: MovableClock
-) -> None:
-    """R000-49: told by the process that found out. What a worker runs itself it tells itself."""
+async def test_a_reaped_attempt_is_recorded_with_its_duration(engine: Engine, worker: str, clock: MovableClock) -> None:
+    """R000-49: reported by the process that reaped it. A worker reports its own attempts itself."""
     figures = WorkerCounters(["a"])
     measure(engine, figures)
     await engine.create_many([NewJob(type="a"), NewJob(type="a")])

@@ -13,8 +13,7 @@ from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.prefetch import Prefetch
 from tests.engine.steps import ask
 from tests.known.outages.churn import churn
-from tests.worker.in_process import until, working
-from tests.worker.test_runtime import verbs
+from tests.worker.in_process import until, verbs, working
 
 AWAY = StoreUnavailable("the database is away, on purpose")
 

@@ -1,4 +1,4 @@
-"""An app whose jobs last, kill, stop, spin and sulk; each writes down what it does. See `diary.py`."""
+"""An app whose jobs block, crash, stop or spin; a middleware records what each does in a file. See `diary.py`."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ AFTER_RETURN = {"killed_after_return": signal.SIGKILL, "stopped_after_return": s
 
 @app.middleware
 async def write_down(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:
-    strike(BEFORE_START, ctx)
+    send_signal(BEFORE_START, ctx)
     note("started", ctx)
     try:
         result = await call_next()
@@ -32,17 +32,17 @@ async def write_down(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> A
         note("interrupted", ctx, lost=ctx.lost)
         raise
     note("returned", ctx)
-    strike(AFTER_RETURN, ctx)
+    send_signal(AFTER_RETURN, ctx)
     return result
 
 
-def strike(signals: dict[str, signal.Signals], ctx: Context) -> None:
+def send_signal(signals: dict[str, signal.Signals], ctx: Context) -> None:
     if ctx.fence == 1 and ctx.job_type in signals:
         note("struck", ctx)
         os.kill(os.getpid(), signals[ctx.job_type])
 
 
-# -- jobs that last, the first time -----------------------------------------------------------------------------
+# -- long first executions --------------------------------------------------------------------------------------------
 
 
 @app.job()
@@ -119,7 +119,7 @@ async def cleans_up_in_a_process(ctx: Context) -> None:
 
 @app.job()
 async def until_told(ctx: Context) -> str:
-    """Saves what it has as soon as the worker says that it stops."""
+    """Returns as soon as the worker announces that it stops."""
     while not ctx.stopping:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return "saved"
@@ -138,7 +138,7 @@ async def innocent(seconds: float = 0.2) -> str:
     return "done"
 
 
-# -- jobs that do not stop for anybody, the first time ------------------------------------------------------------
+# -- first executions that ignore every stop --------------------------------------------------------------------------
 
 
 @app.job()
@@ -158,7 +158,7 @@ async def goes_on_on_the_loop(ctx: Context) -> int:
     return ctx.fence
 
 
-# -- jobs that report what they do, all the time ------------------------------------------------------------------
+# -- jobs that report progress ----------------------------------------------------------------------------------------
 
 REPORTS = 40  # of each of these, a tenth of a second apart
 
@@ -198,7 +198,7 @@ def reports_in_a_process(ctx: SyncContext) -> int:
     return _reports(ctx)
 
 
-# -- jobs that something happens to ---------------------------------------------------------------------------
+# -- jobs whose process is signalled ----------------------------------------------------------------------------------
 
 
 @app.job()

@@ -1,4 +1,4 @@
-"""A stage for stories with real processes: `await stage(lease_seconds=3, ...)` opens it with these settings."""
+"""Tests with real worker processes: `await stage(lease_seconds=3, ...)` opens a stage with these settings."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What handlers did, written down outside the database: the history must not say anything that is not in here."""
+"""What handlers did, recorded in a file outside the database, to compare with the history of their jobs."""
 
 import json
 import os
@@ -12,7 +12,7 @@ VARIABLE = "HOLDFAST_TEST_DIARY"
 
 
 def note(what: str, ctx: Context | SyncContext, **more: Any) -> None:
-    """One write at the end of the file: whole, whoever else writes and whatever kills us next."""
+    """One atomic append: complete whichever process writes at the same time or is killed next."""
     line = {"what": what, "job": ctx.job_id, "epoch": ctx.fence, "pid": os.getpid(), "at": time.time(), **more}
     file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

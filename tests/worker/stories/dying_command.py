@@ -1,4 +1,4 @@
-"""`holdfast`, as one types it, but it does not outlive the test that started it."""
+"""The `holdfast` command; it exits with the test that started it."""
 
 import runpy
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """The first true answer, within a slow machine's time."""
+    """The first true result of the condition; fails after the timeout."""
     until = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -35,12 +35,12 @@ async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SEC
             answer = await answer
         if answer:
             return answer
-        assert time.monotonic() < until, f"waited {seconds} s in vain"
+        assert time.monotonic() < until, f"the condition was not true within {seconds} s"
         await asyncio.sleep(0.05)
 
 
 class Command:
-    """One `holdfast worker` and every process that came of it: they are known by a mark in their environment."""
+    """One `holdfast worker` and every process it started: they are recognized by a mark in their environment."""
 
     def __init__(self, process: asyncio.subprocess.Process, mark: str, log: Path) -> None:
         self._process, self._mark, self._log = process, mark.encode(), log
@@ -81,7 +81,7 @@ class Command:
         """The children of one of its processes."""
         return {child for child in self.pids() if parent(child) == pid}
 
-    # -- what it says -----------------------------------------------------------------------------------------
+    # -- its output----------------------------------------------------------------------------------------
 
     @property
     def log(self) -> str:
@@ -154,13 +154,13 @@ class Stage:
         for command in self.commands:
             print(f"--- the log of command {command.pid}:\n{command.log}")
 
-    # -- jobs, and what became of them ------------------------------------------------------------------------
+    # -- jobs and their outcomes-----------------------------------------------------------------------
 
     async def engine(self) -> Engine:
         return await app.engine()
 
     async def all_kept(self) -> bool:
-        """Has the heartbeat process of every worker begun? With short leases, a slow machine must wait for that."""
+        """Has every worker sent a heartbeat? With short leases, a test on a slow machine must wait for that."""
         return all(worker.last_heartbeat_at is not None for worker in await (await self.engine()).workers.all())
 
     async def started(self, job: JobHandle[Any], epoch: int = 1) -> int:
@@ -186,7 +186,7 @@ class Stage:
         return claim.at.timestamp()
 
     async def truthful(self, job: Job) -> Job:
-        """The promises that hold for every finished job, whatever happened to it."""
+        """Check the invariants of every finished job."""
         history = await (await self.engine()).reads.history(job.id)
         attempts = await self.attempts(job)
         claims = [event.epoch for event in history if event.verb == "claim"]
@@ -194,10 +194,12 @@ class Stage:
         assert [event.seq for event in history] == list(range(1, job.version + 1)), "S12: no gap"
         assert claims == [attempt.epoch for attempt in attempts] == list(range(1, job.epoch + 1)), "S3, S7"
         assert job.attempt == len(counted) <= job.max_attempts, "S7: a release costs nothing, all else one attempt"
-        assert [event.to_state in FINAL for event in history].index(True) == len(history) - 1, "S6: the end is the end"
+        assert [event.to_state in FINAL for event in history].index(True) == len(history) - 1, (
+            "S6: no event after the final state"
+        )
         if job.state is State.SUCCEEDED:
             returned = [note["epoch"] for note in self.diary.notes("returned", job.id)]
-            assert job.epoch in returned, "S8: success is never invented"
+            assert job.epoch in returned, "S8: a job succeeds only if its handler returned"
             assert [attempt.outcome for attempt in attempts].count("succeeded") == 1
         return job
 

@@ -18,7 +18,7 @@ def warnings(command: Command) -> list[dict[str, object]]:
     return [line for line in lines if "has blocked the event loop" in line["message"]]
 
 
-async def test_a_job_that_blocks_the_loop_is_warned_of_once_with_its_stack_and_what_to_do(stage: OpenStage) -> None:
+async def test_a_job_that_blocks_the_event_loop_is_logged_once_with_its_stack_and_advice(stage: OpenStage) -> None:
     on = await stage()
     command = await on.start()
     blocking = await jobs.sleeps_on_the_loop.enqueue(seconds=4)
@@ -32,7 +32,7 @@ async def test_a_job_that_blocks_the_loop_is_warned_of_once_with_its_stack_and_w
     assert len(warnings(command)) == 1, "one for each block"
 
 
-async def test_a_task_that_a_job_created_blocks_in_the_name_of_the_job(stage: OpenStage) -> None:
+async def test_a_blocking_task_is_logged_with_the_job_that_created_it(stage: OpenStage) -> None:
     on = await stage()
     command = await on.start()
     blocking = await jobs.blocks_in_a_task_of_its_own.enqueue(seconds=4)
@@ -42,7 +42,7 @@ async def test_a_task_that_a_job_created_blocks_in_the_name_of_the_job(stage: Op
     assert (await on.final(blocking)).state is State.SUCCEEDED
 
 
-async def test_code_that_keeps_the_interpreter_lock_is_warned_of_when_it_lets_go(stage: OpenStage) -> None:
+async def test_code_that_holds_the_gil_is_logged_when_it_releases_it(stage: OpenStage) -> None:
     on = await stage()
     command = await on.start()
     blocking = await jobs.computes_with_the_gil.enqueue()
@@ -52,7 +52,7 @@ async def test_code_that_keeps_the_interpreter_lock_is_warned_of_when_it_lets_go
     assert "Stack (most recent call last)" in str(warning["stack"])
 
 
-async def test_jobs_that_wait_or_run_in_threads_and_processes_are_not_warned_of(stage: OpenStage) -> None:
+async def test_no_warning_is_logged_for_jobs_that_await_or_run_in_threads_and_processes(stage: OpenStage) -> None:
     on = await stage()
     command = await on.start()
     fine = [await jobs.on_the_loop.enqueue(seconds=3), await jobs.in_a_thread.enqueue(seconds=3)]

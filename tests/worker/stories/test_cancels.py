@@ -1,4 +1,4 @@
-"""Cancel of a job that runs: it ends soon, wherever it runs and however little it cares."""
+"""Canceling a running job ends it soon, on the loop, in a thread and in a process, even if it ignores the request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,14 +15,17 @@ OpenStage = Callable[..., Awaitable[Stage]]
 SHORT = {"cancel_grace_seconds": 3}
 
 
-async def test_a_running_job_that_is_canceled_ends_wherever_it_runs_and_however_stubborn_it_is(
+async def test_a_canceled_job_ends_on_the_loop_in_a_thread_and_in_a_process(
     stage: OpenStage,
 ) -> None:
     on = await stage()
-    await asyncio.gather(ended_by_being_told_or_killed(on, "polite"), ended_with_its_worker_process(on, "stubborn"))
+    await asyncio.gather(
+        check_handlers_that_end_or_are_killed(on, "polite"),
+        check_thread_that_ends_with_its_worker_process(on, "stubborn"),
+    )
 
 
-async def ended_by_being_told_or_killed(on: Stage, queue: str) -> None:
+async def check_handlers_that_end_or_are_killed(on: Stage, queue: str) -> None:
     command = await on.start("--queues", queue)
     running = [
         await jobs.on_the_loop.options(queue=queue).enqueue(seconds=100),
@@ -40,8 +43,8 @@ async def ended_by_being_told_or_killed(on: Stage, queue: str) -> None:
     await eventually(lambda: not command.children)
 
 
-async def ended_with_its_worker_process(on: Stage, queue: str) -> None:
-    """A thread that ignores everything costs its slot, and it was the only one."""
+async def check_thread_that_ends_with_its_worker_process(on: Stage, queue: str) -> None:
+    """A thread that ignores the cancel keeps its slot, the only one."""
     command = await on.start("--queues", queue, "--concurrency", "1")
     job = await jobs.in_a_thread.options(queue=queue, policy=SHORT).enqueue(seconds=100)
     worker = await on.started(job)

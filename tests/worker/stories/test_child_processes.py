@@ -1,4 +1,4 @@
-"""Child processes cost memory: there are no more than a machine can use, and none that nobody uses."""
+"""Child processes cost memory: no more than there are cores, and idle ones end."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def test_ten_slots_of_process_jobs_start_no_more_children_than_cores_and_i
     assert (await on.final(again)).state is State.SUCCEEDED
 
 
-async def test_a_process_job_for_which_no_child_is_free_stays_in_the_queue_and_other_jobs_go_on(
+async def test_a_process_job_stays_queued_while_no_child_is_free_and_other_jobs_run(
     stage: OpenStage,
 ) -> None:
     """Held by the worker it could be reaped although it never started."""
@@ -49,7 +49,7 @@ async def test_a_process_job_for_which_no_child_is_free_stays_in_the_queue_and_o
     assert await verbs(on, [second]) == {"create": 1, "claim": 1, "complete": 1}
 
 
-async def test_a_long_queue_of_slow_process_jobs_among_others_is_worked_off_and_none_is_given_back(
+async def test_a_queue_of_slow_process_jobs_among_others_completes_without_releases(
     stage: OpenStage,
 ) -> None:
     """A worker claims as many of them as child processes are free, whatever else it has slots for."""

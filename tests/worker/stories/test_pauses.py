@@ -1,4 +1,4 @@
-"""Workers that fall silent, and workers that only seem to: who keeps a lease, and whose word counts."""
+"""Stopped and busy workers: which one keeps its lease, and whose report is accepted."""
 
 import signal
 from collections.abc import Awaitable, Callable
@@ -19,9 +19,11 @@ STEADY = {**SHORT, "lease_seconds": 6}  # a busy machine may keep a heartbeat wa
 LEASES = 3
 
 
-async def test_a_worker_stopped_past_its_lease_is_replaced_and_its_late_words_are_refused(stage: OpenStage) -> None:
+async def test_a_worker_stopped_past_its_lease_loses_its_jobs_and_its_late_reports_are_rejected(
+    stage: OpenStage,
+) -> None:
     on = await stage(**SHORT)
-    held = [await stopped(on, "itself"), await stopped(on, "frozen", with_all_around_it=True)]
+    held = [await stopped(on, "itself"), await stopped(on, "frozen", all_processes=True)]
     await on.start()
     for _, *both in held:
         assert [(await on.final(job)).result for job in both] == [2, 2]
@@ -42,7 +44,7 @@ async def test_a_worker_stopped_past_its_lease_is_replaced_and_its_late_words_ar
 
 
 async def stopped(
-    on: Stage, queue: str, *, with_all_around_it: bool = False
+    on: Stage, queue: str, *, all_processes: bool = False
 ) -> tuple[Command, JobHandle[Any], JobHandle[Any]]:
     """A worker process that is stopped while it runs one job and has not yet reported another."""
     command = await on.start("--queues", queue)
@@ -51,12 +53,12 @@ async def stopped(
     await on.started(lingering)
     returned = await jobs.stopped_after_return.options(queue=queue).enqueue()  # it stops its process itself
     await eventually(lambda: on.diary.notes("struck", returned.id))
-    if with_all_around_it:
+    if all_processes:
         command.signal(signal.SIGSTOP, command.pids())
     return command, lingering, returned
 
 
-async def test_jobs_of_several_leases_stay_where_they_are_while_twenty_workers_come_and_go(stage: OpenStage) -> None:
+async def test_long_jobs_keep_their_worker_while_twenty_workers_start_and_stop(stage: OpenStage) -> None:
     on = await stage(**STEADY, stop_grace_seconds=0.2)
     for queue in ("steady", "deaf"):
         await on.start("--queues", queue)
@@ -72,7 +74,7 @@ async def test_jobs_of_several_leases_stay_where_they_are_while_twenty_workers_c
 
     slow = await jobs.innocent.options(queue="passing").enqueue_many([{"seconds": 0.5}] * 40)
     quick = await jobs.in_a_thread.options(queue="passing").enqueue_many([{"seconds": 0.02}] * 400)
-    await come_and_go(on, times=20)
+    await start_and_stop_workers(on, times=20)
     for job in long:  # K12, K21, K25
         done = await on.final(job)
         assert (done.state, done.result, await on.outcomes(job)) == (State.SUCCEEDED, 1, ["succeeded"])
@@ -83,7 +85,7 @@ async def test_jobs_of_several_leases_stay_where_they_are_while_twenty_workers_c
     assert given_back
 
 
-async def come_and_go(on: Stage, *, times: int) -> None:
+async def start_and_stop_workers(on: Stage, *, times: int) -> None:
     """Two at a time: SIGTERM as soon as they work."""
     for _ in range(times // 2):
         pair = [await on.start("--queues", "passing", "--concurrency", "2", ready=0) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Jobs that do what no job should: each comes to an end, and nobody else's job suffers for it."""
+"""Jobs that crash, block or return invalid results: each ends, and no other job is affected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,13 +18,17 @@ INNOCENT = 30
 QUICK_RETRIES = {"backoff_base": 0.1, "backoff_cap": 0.2}
 
 
-async def test_every_poison_job_comes_to_an_end_and_every_other_job_succeeds(stage: OpenStage) -> None:
+async def test_every_poison_job_ends_and_every_other_job_succeeds(stage: OpenStage) -> None:
     on = await stage(**QUICK_RETRIES)
-    await asyncio.gather(killers(on, "killers"), blockers(on, "blockers"), nuisances(on, "nuisances"))
+    await asyncio.gather(
+        check_jobs_that_crash_the_worker(on, "killers"),
+        check_job_that_blocks_the_loop(on, "blockers"),
+        check_jobs_that_only_fail(on, "nuisances"),
+    )
 
 
-async def killers(on: Stage, queue: str) -> None:
-    """They take their worker with them, and are not let near it a third time."""
+async def check_jobs_that_crash_the_worker(on: Stage, queue: str) -> None:
+    """Jobs that crash their worker are dead after the third loss."""
     command = await on.start("--queues", queue)
     around = await innocents(queue)
     deadly = [await job.options(queue=queue, max_attempts=3).enqueue() for job in (jobs.exits, jobs.segfaults)]
@@ -38,8 +42,8 @@ async def killers(on: Stage, queue: str) -> None:
     await all_done(on, around)
 
 
-async def blockers(on: Stage, queue: str) -> None:
-    """Nobody in its worker could end it, so its worker ends with it."""
+async def check_job_that_blocks_the_loop(on: Stage, queue: str) -> None:
+    """A job that blocks the event loop is ended with its worker process."""
     command = await on.start("--queues", queue)
     around = await innocents(queue)
     job = await jobs.spins_on_the_loop.options(queue=queue, max_attempts=1).enqueue()
@@ -51,8 +55,8 @@ async def blockers(on: Stage, queue: str) -> None:
     assert deaths(command) == 1
 
 
-async def nuisances(on: Stage, queue: str) -> None:
-    """Whatever they do, their worker goes on."""
+async def check_jobs_that_only_fail(on: Stage, queue: str) -> None:
+    """Jobs that fail without affecting their worker process."""
     command = await on.start("--queues", queue, "--concurrency", "20")
     around = await innocents(queue)
     endings = {
@@ -79,7 +83,7 @@ async def nuisances(on: Stage, queue: str) -> None:
     assert deaths(command) == 0
 
 
-async def test_a_gibibyte_of_output_is_only_output(stage: OpenStage) -> None:
+async def test_a_job_that_prints_a_gibibyte_succeeds(stage: OpenStage) -> None:
     on = await stage()
     command = await on.start()
     loud = await jobs.prints.enqueue(mebibytes=1024)

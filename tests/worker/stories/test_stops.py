@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: finish what can be finished, give the rest back, lose nothing, and end when told twice."""
+"""SIGTERM and Ctrl-C: finish running jobs, release the rest, lose nothing; a second signal ends immediately."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ OpenStage = Callable[..., Awaitable[Stage]]
 CLAIM_SECONDS = 2.5  # less than the grace: no claim begins later than 0.1 s after the signal, if it has a core
 
 
-async def test_a_worker_told_to_stop_under_load_finishes_or_gives_back_everything(stage: OpenStage) -> None:
+async def test_a_worker_stopped_under_load_finishes_or_releases_every_job(stage: OpenStage) -> None:
     on = await stage(stop_grace_seconds=3)
     command = await on.start("--concurrency", "12")
     too_long = [await job.enqueue(seconds=100) for job in (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process)]
@@ -53,7 +53,7 @@ async def last_claim_at(on: Stage) -> float:
     return max(event.at.timestamp() for event in events if event.verb == "claim")
 
 
-async def test_a_stop_may_be_said_to_the_parent_to_its_group_or_to_every_process_and_counts_once(
+async def test_a_stop_signal_to_parent_group_or_every_process_counts_once(
     stage: OpenStage,
 ) -> None:
     on = await stage()
@@ -63,10 +63,10 @@ async def test_a_stop_may_be_said_to_the_parent_to_its_group_or_to_every_process
         "group": lambda command: os.killpg(command.pid, signal.SIGTERM),
         "service": lambda command: command.signal(signal.SIGTERM, command.pids()),
     }
-    await asyncio.gather(*(stopped_in_good_order(on, name, stop) for name, stop in ways.items()))
+    await asyncio.gather(*(check_graceful_stop(on, name, stop) for name, stop in ways.items()))
 
 
-async def stopped_in_good_order(on: Stage, queue: str, stop: Callable[[Command], None]) -> None:
+async def check_graceful_stop(on: Stage, queue: str, stop: Callable[[Command], None]) -> None:
     command = await on.start("--queues", queue)
     told = await jobs.until_told.options(queue=queue).enqueue()
     busy = await jobs.holding_the_gil.options(queue=queue).enqueue(seconds=2)
@@ -77,7 +77,7 @@ async def stopped_in_good_order(on: Stage, queue: str, stop: Callable[[Command],
     assert await on.outcomes(told) in ([], ["succeeded"])  # it may not have begun
 
 
-async def test_a_second_stop_ends_it_at_once_and_the_job_starts_again_elsewhere(stage: OpenStage) -> None:
+async def test_a_second_stop_signal_ends_the_worker_immediately_and_its_job_restarts(stage: OpenStage) -> None:
     on = await stage(stop_grace_seconds=600)
     command = await on.start()
     job = await jobs.in_a_thread.enqueue(seconds=100)
@@ -95,7 +95,7 @@ async def test_a_second_stop_ends_it_at_once_and_the_job_starts_again_elsewhere(
     assert await on.outcomes(job) == ["lost", "succeeded"]
 
 
-async def test_a_stop_while_a_child_process_is_starting_costs_its_job_nothing(stage: OpenStage) -> None:
+async def test_a_stop_while_a_child_process_starts_uses_no_attempt(stage: OpenStage) -> None:
     on = await stage()
     command = await on.start()
     job = await jobs.in_a_process.enqueue()

@@ -22,7 +22,7 @@ LATE = {
 }
 
 
-async def test_a_result_that_comes_after_the_timeout_is_never_accepted(stage: OpenStage) -> None:
+async def test_a_result_after_the_timeout_is_never_accepted(stage: OpenStage) -> None:
     on = await stage()
     await on.start()
     late = {await job.options(timeout=1, max_attempts=1).enqueue(seconds=3): kind for job, kind in LATE.items()}
@@ -48,7 +48,7 @@ async def test_a_timed_out_thread_fails_at_its_deadline_and_keeps_its_slot_until
     assert "worker process exited" not in command.log, "a slot that comes back is no reason for a new process"
 
 
-async def test_a_grace_that_an_operator_sets_lets_a_handler_clean_up_and_changes_nothing_else(
+async def test_the_timeout_grace_setting_lets_a_handler_clean_up(
     stage: OpenStage,
 ) -> None:
     on = await stage(timeout_grace_seconds=30)

@@ -1,4 +1,4 @@
-"""A stage on any database, and workers that may reach it by another wire than the test does."""
+"""A stage on any database, with workers that may connect through a proxy."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.worker.stories.stage import Stage
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Stage]]]:
-    """`await stage(url, through=wire.url, lease_seconds=3, ...)`: the test itself is never behind the wire."""
+    """`await stage(url, through=wire.url, lease_seconds=3, ...)`: the test itself never connects through the proxy."""
     opened: list[Stage] = []
 
     async def open_stage(url: str, *, through: str = "", **settings: Any) -> Stage:

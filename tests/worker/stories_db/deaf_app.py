@@ -18,7 +18,7 @@ app.job("on_the_loop")(on_the_loop.handler.function)
 
 @app.lifespan
 @asynccontextmanager
-async def deaf_at_first(_: App) -> AsyncIterator[None]:
+async def hang_in_the_first_process(_: App) -> AsyncIterator[None]:
     if is_first():
         DatabaseSource.claim = hang  # type: ignore[method-assign]
     yield

@@ -1,4 +1,4 @@
-"""Everything that happened on a database, read from the feed when it is over."""
+"""All events of a database, read from the feed after a test."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection

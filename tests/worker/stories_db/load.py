@@ -1,4 +1,4 @@
-"""Callers who hand in small jobs and do not rest before each is acknowledged, each under a key of its own.
+"""Clients that enqueue small jobs and retry until each is acknowledged, each with its own idempotency key.
 
     python -m tests.worker.stories_db.load 500
 

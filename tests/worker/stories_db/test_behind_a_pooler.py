@@ -1,4 +1,4 @@
-"""Behind a pooler in transaction mode nothing of a session lasts: work is found by polling, death by the lease."""
+"""Behind a pooler in transaction mode no session state lasts: jobs are found by polling, crashes by expired leases."""
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,9 +7,9 @@ import pytest
 
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
+from tests.worker.stories_db.faulty_proxies import PoolerProxy
 from tests.worker.stories_db.ledger import Ledger
 from tests.worker.stories_db.pgbouncer import PROGRAM, pooled
-from tests.worker.stories_db.wires import PoolerWire
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
@@ -19,7 +19,7 @@ WARNING = "PostgreSQL is behind a pooler: no LISTEN/NOTIFY; a crash is detected 
 @pytest.fixture(params=["pgbouncer", "stand-in"])
 async def pooler_url(request: pytest.FixtureRequest, fresh_postgres_url: str) -> AsyncIterator[str]:
     if request.param == "stand-in":
-        async with PoolerWire.to(fresh_postgres_url) as wire:
+        async with PoolerProxy.to(fresh_postgres_url) as wire:
             yield wire.url
         return
     if PROGRAM is None:
@@ -28,7 +28,7 @@ async def pooler_url(request: pytest.FixtureRequest, fresh_postgres_url: str) ->
         yield url
 
 
-async def test_jobs_are_found_by_polling_and_a_crash_by_the_lease(
+async def test_behind_a_pooler_jobs_are_found_by_polling_and_crashes_by_expired_leases(
     fresh_postgres_url: str, stage: OpenStage, pooler_url: str
 ) -> None:
     """F26, K35."""
@@ -59,4 +59,4 @@ async def test_jobs_are_found_by_polling_and_a_crash_by_the_lease(
     assert ledger.reaped() == {"lease_expired": 1}
     assert ledger.attempts() == {1: len(quick) + 1, 2: 1}
     names = {attempt.instance for job in (long, held) for attempt in await on.attempts(job)}
-    assert not any(str(name).endswith(".live") for name in names), "nobody claims to be seen"
+    assert not any(str(name).endswith(".live") for name in names), "no process claims to hold a session lock"

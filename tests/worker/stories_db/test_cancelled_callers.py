@@ -54,22 +54,22 @@ async def cancelled_at_each(work: Callable[[int], Coroutine[Any, Any, Any]]) -> 
             task.result()
             return
         yield pause
-    pytest.fail("there is no end to it")
+    pytest.fail(f"not finished after {PAUSES_MAX} awaits")
 
 
-async def nothing_is_left_over(engine: Engine, url: str) -> None:
+async def assert_nothing_left_open(engine: Engine, url: str) -> None:
     if isinstance(engine.store, PostgresStore):
         connections = engine.store._connections
         await eventually(lambda: len(connections._all) == len(connections._idle))  # hints may be under way
         looking = await asyncpg.connect(url)
         await assert_none_is_left_open(looking)
         await looking.close()
-    await engine.queues.pause("whoever comes next")  # it can write
-    await engine.queues.resume("whoever comes next")
+    await engine.queues.pause("any queue")  # it can write
+    await engine.queues.resume("any queue")
 
 
 @pytest.mark.parametrize("way", ["alone", "with a key", "many"])
-async def test_a_caller_cancelled_while_it_enqueues_leaves_nothing_behind(
+async def test_a_caller_cancelled_during_enqueue_leaves_no_open_transaction(
     quick: Definition[[], None], engine: Engine, store_url: str, way: str
 ) -> None:
     """F42, K37: each job is there or not, and no caller after it notices."""
@@ -85,8 +85,8 @@ async def test_a_caller_cancelled_while_it_enqueues_leaves_nothing_behind(
     cancelled = 0
     async for number in cancelled_at_each(enqueue):
         cancelled += 1
-        await enqueue(number)  # as a caller would that does not know; with the same key it is the same job
-        await nothing_is_left_over(engine, store_url)
+        await enqueue(number)  # as a caller would that got no answer; with the same key it is the same job
+        await assert_nothing_left_open(engine, store_url)
     there = sum(number for *_, number in await engine.reads.counts())
     assert cancelled >= 1
     if way == "with a key":
@@ -97,7 +97,7 @@ async def test_a_caller_cancelled_while_it_enqueues_leaves_nothing_behind(
         assert cancelled + 1 <= there // size <= 2 * cancelled + 1
 
 
-async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
+async def test_a_worker_cancelled_during_a_claim_can_read_its_leases(
     quick: Definition[[], None], engine: Engine, store_url: str
 ) -> None:
     await quick.enqueue_many([{}] * 20)
@@ -111,8 +111,8 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
     cancelled = unheard = 0
     async for _ in cancelled_at_each(claim):
         cancelled += 1
-        await nothing_is_left_over(engine, store_url)
-        await eventually(lambda: nobody_holds_more(source))
+        await assert_nothing_left_open(engine, store_url)
+        await eventually(lambda: worker_knows_all_leases(source))
         held = await source.held()
         unheard += bool(held)
         await source.release([Release(one.id, one.token) for one in held])
@@ -121,15 +121,15 @@ async def test_a_worker_cancelled_while_it_claims_can_learn_what_it_holds(
     await presence.close()
 
 
-async def nobody_holds_more(source: DatabaseSource) -> bool:
-    """Whatever is claimed the worker can ask for; the server may take a moment to end what nobody waits for."""
+async def worker_knows_all_leases(source: DatabaseSource) -> bool:
+    """The worker can read every lease it holds; the server may take a moment to end a canceled statement."""
     held, counts = await source.held(), await source.engine.reads.counts()
     return sum(number for *_, state, number in counts if state is State.RUNNING) == len(held)
 
 
 @pytest.mark.postgres
-async def test_a_caller_cancelled_inside_its_own_transaction_still_has_one(fresh_postgres_url: str) -> None:
-    """It catches that and commits: there is never a job without what the caller wrote beside it."""
+async def test_a_caller_cancelled_during_enqueue_keeps_its_own_transaction(fresh_postgres_url: str) -> None:
+    """The caller catches the cancellation and commits: no job exists without the caller's own row."""
     caller = await asyncpg.connect(fresh_postgres_url)
     await caller.execute("CREATE TABLE orders (number int)")
     async with App(Settings(database_url=fresh_postgres_url)) as app:

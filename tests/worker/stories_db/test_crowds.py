@@ -1,4 +1,4 @@
-"""Many processes on one database: each job runs once, whoever hands it in and whoever else works.
+"""Many processes on one database: each job runs once.
 
 600 jobs in `make test`, 5,000 in `make soak`.
 """
@@ -28,7 +28,7 @@ def number(sample: Sample) -> int:
     return 5_000 if sample.soak else 600
 
 
-async def test_eight_worker_processes_share_a_sqlite_file_with_four_that_hand_jobs_in(
+async def test_eight_worker_processes_share_a_sqlite_file_with_four_clients(
     fresh_sqlite_url: str, stage: OpenStage, number: int
 ) -> None:
     """F34."""

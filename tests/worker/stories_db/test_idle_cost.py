@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do: few questions to the database, hardly any time of a processor."""
+"""The cost of an idle worker: few queries and little CPU time."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.settings import Settings
 from tests.worker.stories.stage import Command, Stage
-from tests.worker.stories_db.wires import CountingWire
+from tests.worker.stories_db.faulty_proxies import CountingProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite, pytest.mark.postgres]
 
@@ -20,12 +20,12 @@ WATCHED_SECONDS = 8.0
 TICK = os.sysconf("SC_CLK_TCK")
 
 
-async def test_an_idle_worker_asks_seldom_and_costs_little(
+async def test_an_idle_worker_makes_few_queries_and_uses_little_cpu(
     fresh_postgres_url: str, fresh_sqlite_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Generous: 2 questions a second and 1 % of a core are the aim, and printed. All its processes together."""
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(CountingWire.to(fresh_postgres_url))
+        wire = await stack.enter_async_context(CountingProxy.to(fresh_postgres_url))
         commands = {
             "PostgreSQL": await stack.enter_async_context(worker(wire.url, tmp_path_factory)),
             "SQLite": await stack.enter_async_context(worker(fresh_sqlite_url, tmp_path_factory)),

@@ -1,4 +1,4 @@
-"""What rescues jobs: it is no job itself, it can be killed, it goes by each job's own lease, and it sees the deaf."""
+"""Recovery of lost jobs: it needs no slot, survives a kill, uses each job's own lease, and finds hung workers."""
 
 import asyncio
 import signal
@@ -23,8 +23,8 @@ def lease(seconds: float) -> dict[str, float]:
     return {"lease_seconds": seconds, "heartbeat_seconds": seconds / 3}
 
 
-async def test_the_rescue_of_jobs_needs_no_slot_and_survives_its_own_death(store_url: str, stage: OpenStage) -> None:
-    """K10: somebody claimed many and is never heard of again; those who set them free cannot take them, and die."""
+async def test_reaping_needs_no_free_slot_and_survives_a_kill_of_the_reaper(store_url: str, stage: OpenStage) -> None:
+    """K10: a worker claimed many jobs and vanished; the workers that reap them serve another queue and are killed."""
     on = await stage(store_url, **BRISK)
     engine = await on.engine()
     stranger = (await engine.workers.register(name="stranger")).id
@@ -54,7 +54,7 @@ async def reaped(on: Stage, *, at_least: int) -> bool:
     return (await Ledger.read(await on.engine())).reaped().total() >= at_least
 
 
-async def test_a_job_waits_for_its_own_lease_and_for_no_other(store_url: str, stage: OpenStage) -> None:
+async def test_each_job_of_a_stopped_worker_waits_for_its_own_lease(store_url: str, stage: OpenStage) -> None:
     """K24: a worker process is stopped for a while; of its two jobs one has a short lease and one a long one."""
     on = await stage(store_url, **BRISK)
     paused = await on.start()
@@ -76,7 +76,7 @@ async def test_a_job_waits_for_its_own_lease_and_for_no_other(store_url: str, st
     assert await on.outcomes(long) == ["succeeded"]
 
 
-async def test_a_worker_that_no_longer_claims_is_replaced_although_its_heartbeats_arrive(
+async def test_a_worker_that_stopped_claiming_is_replaced_despite_its_heartbeats(
     fresh_sqlite_url: str, stage: OpenStage
 ) -> None:
     """K29."""

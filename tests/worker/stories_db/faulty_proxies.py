@@ -1,4 +1,4 @@
-"""More kinds of wires than `Proxy`: one that stays cut, one that falls silent, one like a pooler's, one that counts."""
+"""Proxies with faults beyond `Proxy`: stays disconnected, stops forwarding, acts as a pooler, or counts."""
 
 import asyncio
 import struct
@@ -9,13 +9,13 @@ BACKEND_KEY = b"K" + struct.pack("!i", 12)  # how the message begins in which a 
 READY = b"Z" + struct.pack("!i", 5) + b"I"  # what a server says when a transaction is over
 
 
-class Drawbridge(Proxy):
-    """The cut after an answer that never arrives cuts everything, and nobody gets across until it is `let_down`."""
+class RefusingProxy(Proxy):
+    """After the cut, every connection is refused until `restore` is called."""
 
     is_up = False
     turned_away = 0
 
-    def let_down(self) -> None:
+    def restore(self) -> None:
         self.is_up = False
 
     async def _connect(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
@@ -34,8 +34,8 @@ class Drawbridge(Proxy):
             self.cut()
 
 
-class SilentWire(Proxy):
-    """From `silence` on, connections that had listened swallow every byte, in both directions, and stay open."""
+class SilentProxy(Proxy):
+    """After `silence`, connections that had sent LISTEN drop every byte in both directions and stay open."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -70,8 +70,8 @@ class SilentWire(Proxy):
                 await answers.drain()
 
 
-class PoolerWire(Proxy):
-    """Greets under the name of a process that does not answer later, as a pooler does."""
+class PoolerProxy(Proxy):
+    """Announces the process id of another backend, as a pooler does."""
 
     async def _to_client(
         self, server: asyncio.StreamReader, answers: asyncio.StreamWriter, heard: asyncio.Event
@@ -85,7 +85,7 @@ class PoolerWire(Proxy):
             await answers.drain()
 
 
-class CountingWire(Proxy):
+class CountingProxy(Proxy):
     transactions = 0
 
     async def _to_client(

@@ -1,4 +1,4 @@
-"""An idle worker starts a job soon: when another process hands one in, when its time comes, and without any hint."""
+"""An idle worker starts a job soon: after an enqueue in another process, when it is due, and without a notification."""
 
 import asyncio
 import statistics
@@ -25,7 +25,7 @@ SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LI
 """
 
 
-async def test_an_idle_worker_starts_a_job_of_another_process_at_once_and_a_delayed_one_in_time(
+async def test_an_idle_worker_starts_a_new_job_immediately_and_a_delayed_one_in_time(
     store_url: str, stage: OpenStage
 ) -> None:
     on = await stage(store_url)
@@ -36,7 +36,7 @@ async def test_an_idle_worker_starts_a_job_of_another_process_at_once_and_a_dela
 
     late = await start_of(on, jobs.on_the_loop.options(delay=2)) - 2
     print(f"a delayed job started {1000 * late:.0f} ms after its time")
-    assert 0 <= late < POLLED_SECONDS, "nobody says a word when its time comes"
+    assert 0 <= late < POLLED_SECONDS, "there is no notification when it becomes due"
 
 
 async def start_of(on: Stage, job_type: Any) -> float:
@@ -48,24 +48,24 @@ async def start_of(on: Stage, job_type: Any) -> float:
     return float(started["at"]) - asked
 
 
-async def test_without_its_ear_a_worker_finds_jobs_by_polling_and_soon_it_listens_again(
+async def test_a_worker_without_its_listen_connection_polls_and_reconnects(
     fresh_postgres_url: str, stage: OpenStage
 ) -> None:
     on = await stage(fresh_postgres_url)
     await on.start()
     operator = await asyncpg.connect(fresh_postgres_url)
-    [ear] = await operator.fetch(LISTENERS)
-    await operator.execute("SELECT pg_terminate_backend($1)", ear["pid"])
-    print(f"without its ear, {await start_of(on, jobs.on_the_loop):.2f} s")
+    [listener] = await operator.fetch(LISTENERS)
+    await operator.execute("SELECT pg_terminate_backend($1)", listener["pid"])
+    print(f"without its listen connection, {await start_of(on, jobs.on_the_loop):.2f} s")
     await eventually(lambda: operator.fetch(LISTENERS), POLLED_SECONDS)
-    assert await operator.fetch(LISTENERS) != [ear]
+    assert await operator.fetch(LISTENERS) != [listener]
     wait = statistics.median([await start_of(on, jobs.on_the_loop) for _ in range(5)])
     print(f"with a new one, {1000 * wait:.0f} ms")
     assert wait < SOON_SECONDS
     await operator.close()
 
 
-async def test_a_job_in_the_callers_transaction_says_nothing_before_or_at_its_commit_and_is_found(
+async def test_a_job_in_a_callers_transaction_sends_no_notify_and_is_found_by_polling(
     fresh_postgres_url: str, stage: OpenStage
 ) -> None:
     """K32: a NOTIFY in there would hold a lock of the whole server at the caller's commit. Ours come by ways of our

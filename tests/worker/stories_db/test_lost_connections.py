@@ -1,4 +1,4 @@
-"""The wire between a worker and PostgreSQL breaks at the worst moments; the worker is a process behind a proxy."""
+"""The connection between a worker and PostgreSQL breaks at critical moments; the worker connects through a proxy."""
 
 import asyncio
 import time
@@ -9,16 +9,16 @@ import pytest
 from tests.servers.proxy import Proxy
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Command, Stage, eventually
+from tests.worker.stories_db.faulty_proxies import RefusingProxy, SilentProxy
 from tests.worker.stories_db.ledger import Ledger, all_done
 from tests.worker.stories_db.load import load
-from tests.worker.stories_db.wires import Drawbridge, SilentWire
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 OpenStage = Callable[..., Awaitable[Stage]]
 
 SOON_SECONDS = 60  # on a busy machine; that no lease had to end first is in the ledger
 
-UNTROUBLED = ["claim", "complete"]
+CLAIM_AND_COMPLETE = ["claim", "complete"]
 A_POLICY = b"SELECT body, moves FROM holdfast_policies"
 TRIES = 15  # to connect: more than one claim makes
 
@@ -29,7 +29,7 @@ def a_claim_of(command: Command) -> bytes:
     return f"-{pid}-".encode()
 
 
-async def test_what_was_claimed_or_completed_in_an_answer_that_was_lost_is_neither_lost_nor_done_twice(
+async def test_a_claim_or_completion_whose_answer_was_lost_takes_effect_once(
     fresh_postgres_url: str, stage: OpenStage
 ) -> None:
     """F6, S14: the server heard the COMMIT, the worker never learned of it."""
@@ -51,17 +51,17 @@ async def test_what_was_claimed_or_completed_in_an_answer_that_was_lost_is_neith
         assert await command.stop() == 0
         ledger = await Ledger.read(await on.engine())
         ledger.each_succeeded_once([claimed.id, running.id])
-        assert ledger.verbs(claimed.id) == ledger.verbs(running.id) == UNTROUBLED
+        assert ledger.verbs(claimed.id) == ledger.verbs(running.id) == CLAIM_AND_COMPLETE
         assert ledger.attempts() == {1: 2}
         assert [len(on.diary.notes("started", job.id)) for job in (claimed, running)] == [1, 1]
 
 
 @pytest.mark.parametrize("moment", ["its answer", "what the job's clocks are"])
-async def test_a_claim_that_the_worker_does_not_hear_out_is_run_when_the_database_is_there_again(
+async def test_a_claim_whose_answer_was_lost_in_an_outage_is_run_afterwards(
     fresh_postgres_url: str, stage: OpenStage, moment: str
 ) -> None:
-    """The database goes before the worker has heard it; the worker must not forget that it does not know."""
-    async with Drawbridge.to(fresh_postgres_url) as wire:
+    """The connection is lost before the answer arrives; the worker must ask again what it holds."""
+    async with RefusingProxy.to(fresh_postgres_url) as wire:
         on = await stage(fresh_postgres_url, through=wire.url)
         command = await on.start()
         wire.cut_at(a_claim_of(command) if moment == "its answer" else A_POLICY, after=True)
@@ -69,16 +69,16 @@ async def test_a_claim_that_the_worker_does_not_hear_out_is_run_when_the_databas
         await eventually(lambda: wire.is_up)
         await eventually(lambda: wire.turned_away >= TRIES)
         assert await job.status() == "RUNNING"
-        wire.let_down()
+        wire.restore()
         await job.result(60)
-        assert (await Ledger.read(await on.engine())).verbs(job.id) == UNTROUBLED
+        assert (await Ledger.read(await on.engine())).verbs(job.id) == CLAIM_AND_COMPLETE
         assert len(on.diary.notes("started", job.id)) == 1
 
 
-async def test_a_wire_that_is_cut_twenty_times_in_three_seconds_leaves_no_deaf_worker(
+async def test_a_worker_keeps_claiming_after_twenty_disconnects_in_three_seconds(
     fresh_postgres_url: str, stage: OpenStage
 ) -> None:
-    """K17: alive is not enough, it must go on claiming."""
+    """K17: the worker must continue to claim."""
     async with Proxy.to(fresh_postgres_url) as wire:
         on = await stage(fresh_postgres_url, through=wire.url)
         command = await on.start()
@@ -98,11 +98,9 @@ async def test_a_wire_that_is_cut_twenty_times_in_three_seconds_leaves_no_deaf_w
         assert await command.stop() == 0
 
 
-async def test_a_wire_that_is_half_open_costs_a_moment_and_the_worker_listens_again(
-    fresh_postgres_url: str, stage: OpenStage
-) -> None:
-    """K13, F13: the session that listens hears nothing any more and is not told so; polling is the floor."""
-    async with SilentWire.to(fresh_postgres_url) as wire:
+async def test_a_half_open_listen_connection_is_replaced(fresh_postgres_url: str, stage: OpenStage) -> None:
+    """K13, F13: the LISTEN connection is half open and reports no error; polling still finds jobs."""
+    async with SilentProxy.to(fresh_postgres_url) as wire:
         on = await stage(fresh_postgres_url, through=wire.url)
         await on.start()
         assert wire.silence() == 1
