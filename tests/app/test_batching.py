@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError, Invalid, StoreUnavailable
 from holdfast.sdk.definitions import Definition
 from tests.app.steps import jobs_in
 from tests.engine.steps import ask
-from tests.store.left_open import assert_none_is_left_open
+from tests.store.open_transactions import assert_none_is_left_open
 from tests.worker.in_process import until
 
 

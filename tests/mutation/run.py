@@ -48,7 +48,7 @@ FORGOTTEN = (
 )
 HOOK_FAILURES = ("hooked_jobs", "clear_hook_failures", "prune_hook_failures", "note_hook_failure")
 CLOSE = {
-    "schema": ["tests/store/test_refusal.py"],
+    "schema": ["tests/store/test_constraints.py"],
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
     "claim_jobs": [
         *KNOWN["spoilt"],
@@ -173,7 +173,7 @@ CLOSE = {
         for query in ("disable_webhook", "webhooks_with_work", "deliveries_by_id")
     },
 }
-EVERY = ["tests/store/test_guards.py", "tests/store/test_refusal.py", "tests/store/test_plans.py", "tests/engine"]
+EVERY = ["tests/store/test_guards.py", "tests/store/test_constraints.py", "tests/store/test_plans.py", "tests/engine"]
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""A process that is present: it prints its name and its child's id, and lives until its input ends.
+"""A process with a presence: it prints its instance name and its child's pid, and runs until its input ends.
 
     python -m tests.store.alive sqlite:////tmp/jobs.db [fork | exec | claim]
     python -m tests.store.alive sqlite:////tmp/jobs.db is-dead NAME

@@ -1,4 +1,4 @@
-"""A database as somebody at a prompt sees it: plain SQL text in, rows or a refusal out, the same on both stores."""
+"""A database as an operator with a SQL prompt sees it: SQL text in, rows or an error out, the same on both stores."""
 
 import asyncio
 import sqlite3
@@ -41,7 +41,7 @@ class ByHand:
         return await self._run(sql.replace("{t}", self.time))
 
     async def accepts(self, sql: str, *, or_refuses_with: str = "HF001") -> bool:
-        """Only that refusal counts as one: another that comes first is a mistake of the test."""
+        """Only this error counts as a refusal: another one is a mistake of the test."""
         try:
             await self.run(sql)
         except Refusal as refusal:
@@ -85,7 +85,7 @@ class _Sqlite(ByHand):
 
 @asynccontextmanager
 async def by_hand(url: str) -> AsyncIterator[ByHand]:
-    """A session of one's own in a migrated database."""
+    """A connection to a migrated database."""
     if dialect_of(url) == "sqlite":
         await migrate(url)
         connection = sqlite3.connect(sqlite_path(url), isolation_level=None, check_same_thread=False)
@@ -110,7 +110,7 @@ PLAIN |= {"lease_seconds": "30", "late_writes": "TRUE"}
 
 
 def arriving(state: State) -> dict[str, str]:
-    """What a row must say besides its state to be in it: every constraint holds, only the move can be wrong."""
+    """The other columns of a row in this state: every constraint holds, only the move can be illegal."""
     running, waiting = state is State.RUNNING, state in (State.QUEUED, State.RETRYING)
     return {
         "state": f"'{state}'",
@@ -136,7 +136,7 @@ def move(job: str, target: State, **columns: str) -> str:
 
 
 async def insert_anyhow(db: ByHand, rows: list[str]) -> None:
-    """Rows in any state at all, by taking away for a moment the trigger that refuses such births."""
+    """Insert rows in any state, with the trigger that refuses them disabled for a moment."""
     if isinstance(db, _Sqlite):
         [(trigger,)] = await db.run("SELECT sql FROM sqlite_master WHERE name = 'holdfast_jobs_first_state'")
         script = ["BEGIN", "DROP TRIGGER holdfast_jobs_first_state", *rows, trigger, "COMMIT"]

@@ -1,4 +1,4 @@
-"""A caller that is cancelled at any await one likes (F42)."""
+"""A caller that is cancelled at a chosen await (F42)."""
 
 import asyncio
 from collections.abc import Coroutine, Generator

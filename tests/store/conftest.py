@@ -1,4 +1,4 @@
-"""Sessions of one's own in a migrated database: what somebody at a prompt has."""
+"""Connections to a migrated database, as an operator with a SQL prompt has."""
 
 import secrets
 import sqlite3

@@ -36,7 +36,7 @@ async def finished(engine: Engine, worker: str) -> str:
     return lease.id
 
 
-async def test_left_is_what_waits_or_runs(engine: Engine, worker: str) -> None:
+async def test_bench_left_counts_waiting_and_running_jobs(engine: Engine, worker: str) -> None:
     await others(engine, worker)
     await finished(engine, worker)
     await engine.create_many([NewJob(type=TYPE)] * 3)
@@ -45,7 +45,7 @@ async def test_left_is_what_waits_or_runs(engine: Engine, worker: str) -> None:
     assert (left["waiting"], left["running"]) == (2, 1)
 
 
-async def test_waiting_is_what_could_be_claimed(engine: Engine, worker: str) -> None:
+async def test_bench_waiting_lists_claimable_jobs(engine: Engine, worker: str) -> None:
     await others(engine, worker)
     await finished(engine, worker)
     first, second, third = await engine.create_many([NewJob(type=TYPE)] * 3)
@@ -55,7 +55,7 @@ async def test_waiting_is_what_could_be_claimed(engine: Engine, worker: str) -> 
     assert len(await ask(engine, q.bench_waiting, limit=1)) == 1
 
 
-async def test_done_and_finished_are_those_of_this_run(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_bench_done_and_finished_cover_only_this_run(engine: Engine, worker: str, clock: MovableClock) -> None:
     await finished(engine, worker)
     clock.advance(10)
     floor, began = uuid7_floor(clock.now()), clock.now()
@@ -72,7 +72,7 @@ async def test_done_and_finished_are_those_of_this_run(engine: Engine, worker: s
     assert len(await ask(engine, q.bench_finished, first=floor, limit=1)) == 1
 
 
-async def test_the_baseline_has_a_table_of_its_own_for_a_while(engine: Engine) -> None:
+async def test_the_bench_baseline_creates_and_drops_its_own_table(engine: Engine) -> None:
     baseline = BenchBaseline(engine.store, "{}")
     for _ in range(2):  # what is left of a run that was killed does no harm
         await baseline.make()
@@ -85,7 +85,7 @@ async def test_the_baseline_has_a_table_of_its_own_for_a_while(engine: Engine) -
     await baseline.drop()
 
 
-async def test_a_run_leaves_the_history_of_other_jobs_as_it_was(engine: Engine, worker: str) -> None:
+async def test_a_bench_run_does_not_change_the_history_of_other_jobs(engine: Engine, worker: str) -> None:
     await others(engine, worker)
     before = await ask_by_hand(engine, "SELECT job_id FROM holdfast_attempts ORDER BY job_id")
     await engine.create(NewJob(type=NAME))

@@ -40,7 +40,7 @@ def columns_on_sqlite(connection: sqlite3.Connection, query: Query) -> list[str]
         connection.execute("ROLLBACK")
 
 
-async def test_every_query_answers_with_the_same_columns_on_both(
+async def test_every_query_returns_the_same_columns_on_both_databases(
     postgres: asyncpg.Connection, sqlite: sqlite3.Connection
 ) -> None:
     forms = [(query, query.minimal, query.observed) if query.recorded else (query,) for query in q.all()]
@@ -56,14 +56,14 @@ async def test_every_query_answers_with_the_same_columns_on_both(
         assert on_postgres, f"{query.name} answers with nothing"
 
 
-def test_every_statement_that_moves_or_deletes_jobs_leaves_those_alone_whose_hooks_it_lacks() -> None:
+def test_every_statement_that_moves_or_deletes_jobs_checks_their_hooks() -> None:
     moving = [query for query in q.all() if query.move or re.search(r"DELETE FROM holdfast_jobs\b", query.text)]
     assert len(moving) > 15
     for query in moving:
         assert "{mine}" in query.text or "{mine or freed}" in query.text, query.name
 
 
-async def test_every_query_can_be_asked_for_a_single_row(postgres: asyncpg.Connection) -> None:
+async def test_every_query_has_a_single_row_form(postgres: asyncpg.Connection) -> None:
     with_tables = [query for query in q.all() if query.tables]
     assert len(with_tables) > 10
     for query in with_tables:
@@ -73,7 +73,7 @@ async def test_every_query_can_be_asked_for_a_single_row(postgres: asyncpg.Conne
         assert parameters(query.for_one, POSTGRES) == parameters(query, POSTGRES), query.name
 
 
-def test_every_query_takes_the_same_parameters_on_both() -> None:
+def test_every_query_takes_the_same_parameters_on_both_databases() -> None:
     assert len(q.all()) > 50
     for query in q.all():
         assert parameters(query, POSTGRES) == parameters(query, SQLITE), query.name

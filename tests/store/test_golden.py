@@ -8,7 +8,7 @@ from holdfast.store.queries import q
 from tests.store.golden import golden
 
 
-def test_hot_statements_are_as_in_their_files() -> None:
+def test_hot_statements_match_their_golden_files() -> None:
     expected = golden()
     found = {path: path.read_text("utf-8") for path in Path(__file__).with_name("golden").glob("*/*.sql")}
     assert found == expected, "the SQL has changed; if that is meant, run `python -m tests.store.golden`"
@@ -30,7 +30,7 @@ def test_without_a_name_all_names_are_listed() -> None:
     assert printed()[1].split() == sorted(query.name for query in q.all())
 
 
-def test_an_unknown_query_or_form_is_refused_with_what_is_near() -> None:
+def test_an_unknown_query_or_form_is_refused_with_suggestions() -> None:
     status, out, error = printed("complet_jobs", "sqlite")
     assert (status, out) == (2, "")
     assert "no query is called 'complet_jobs'; did you mean 'complete_jobs' or " in error

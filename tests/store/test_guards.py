@@ -1,4 +1,4 @@
-"""Each guarded statement by itself: everything right but one thing, and no row moves."""
+"""Each guarded statement on its own: with one wrong condition, no row moves."""
 
 import re
 from collections.abc import Callable
@@ -97,7 +97,7 @@ async def test_only_the_worker_that_holds_the_lease_may_use_its_token(engine: En
 
 
 @pytest.mark.parametrize("name", LATE)
-async def test_a_lifecycle_without_late_writes_refuses_once_the_lease_has_run_out(
+async def test_a_lifecycle_without_late_writes_refuses_writes_after_the_lease_expired(
     engine: Engine, worker: str, clock: MovableClock, name: str
 ) -> None:
     """R003-59, R003-109, C-29."""
@@ -110,7 +110,7 @@ async def test_a_lifecycle_without_late_writes_refuses_once_the_lease_has_run_ou
     assert len(await run(engine, query, **BY_LEASE[name](lenient.id, lenient.token), worker=worker)) == 1
 
 
-async def test_without_late_writes_a_transaction_does_not_begin_once_the_lease_has_run_out(
+async def test_hold_job_without_late_writes_refuses_after_the_lease_expired(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     strict, lenient = [await running_job(engine, worker, late_writes=late) for late in (False, True)]
@@ -123,7 +123,7 @@ async def test_without_late_writes_a_transaction_does_not_begin_once_the_lease_h
 
 
 @pytest.mark.parametrize("name", ["cancel_running", "reap_to_canceled"])
-async def test_nothing_running_is_canceled_unless_somebody_asked(engine: Engine, worker: str, name: str) -> None:
+async def test_a_running_job_is_canceled_only_after_a_cancel_request(engine: Engine, worker: str, name: str) -> None:
     lease = await running_job(engine, worker)
     rows = (BY_LEASE | BY_TOKEN_ALONE)[name](lease.id, lease.token)
     assert await run(engine, getattr(q, name), **rows, **({"worker": worker} if name in BY_LEASE else {})) == []
@@ -131,8 +131,8 @@ async def test_nothing_running_is_canceled_unless_somebody_asked(engine: Engine,
 
 
 @pytest.mark.parametrize("name", BY_STATE)
-async def test_a_statement_leaves_only_the_states_it_names(engine: Engine, worker: str, name: str) -> None:
-    """Refused by matching no row, quietly: the trigger behind it never has to speak."""
+async def test_a_statement_moves_jobs_only_from_the_states_it_names(engine: Engine, worker: str, name: str) -> None:
+    """It matches no row; the trigger behind it is not needed."""
     _, state, rows = BY_STATE[name]
     job = await bring(engine, worker, DEFAULT, state)
     before = await stored(engine, job.id)
@@ -150,14 +150,14 @@ async def test_a_statement_moves_only_the_jobs_it_is_given(engine: Engine, worke
     assert await stored(engine, neighbour.id) == before
 
 
-async def test_the_wish_to_cancel_is_written_down_once(engine: Engine, worker: str) -> None:
+async def test_ask_to_cancel_records_a_request_once(engine: Engine, worker: str) -> None:
     lease = await running_job(engine, worker)
     wish = {"ids": [lease.id], "reason": "canceled"}
     assert len(await run(engine, q.ask_to_cancel, **wish)) == 1
     assert await run(engine, q.ask_to_cancel, **wish) == []
 
 
-async def test_a_key_is_freed_once_and_no_other_with_it(engine: Engine) -> None:
+async def test_free_key_frees_one_key_once(engine: Engine) -> None:
     job, neighbour = [await engine.create(NewJob(type="echo", idempotency_key=key)) for key in "ab"]
 
     async def free(job_id: str) -> Any:
@@ -176,8 +176,8 @@ async def test_only_the_finished_jobs_that_are_named_are_deleted(engine: Engine,
     assert {job.id for job in (await engine.reads.page()).jobs} == {waiting.id, *(job.id for job in ended[1:])}
 
 
-async def test_a_heartbeat_speaks_for_one_worker(engine: Engine, worker: str) -> None:
-    """R003-25: the silence of the others stays silence."""
+async def test_a_heartbeat_updates_only_its_own_worker(engine: Engine, worker: str) -> None:
+    """R003-25: other workers stay without a heartbeat."""
     other = await engine.workers.register()
     await engine.heartbeat(worker, [])
     heard = {known.id: known.last_heartbeat_at is not None for known in await engine.workers.all()}
@@ -210,14 +210,14 @@ def test_a_move_names_the_states_it_leaves(query: Query) -> None:
 
 
 @pytest.mark.parametrize("query", [query for query in q.all() if query.name in BY_LEASE], ids=lambda query: query.name)
-def test_what_a_worker_writes_names_running_token_and_worker(query: Query) -> None:
+def test_every_worker_statement_checks_running_token_and_worker(query: Query) -> None:
     """Rule 2: tokens decide who may write, in the same statement."""
     guard = render(query, SQLITE, 1).text.partition("WHERE")[2]
     for predicate in ("state = 'running'", "lease_token = ", "lease_worker = :worker"):
         assert predicate in guard
 
 
-def test_a_transaction_of_a_handler_holds_what_runs_under_its_token() -> None:
+def test_hold_job_checks_id_running_and_token() -> None:
     guard = render(q.hold_job, SQLITE).text.partition("WHERE")[2]
     for predicate in ("holdfast_jobs.id = :id", "state = 'running'", "lease_token = :token"):
         assert predicate in guard

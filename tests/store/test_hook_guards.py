@@ -1,4 +1,4 @@
-"""Jobs that need hooks, and each statement that moves jobs or looks for them: a process without the hooks gets none."""
+"""Statements that move or find jobs with hooks: a process without these hooks gets none of them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -49,7 +49,9 @@ async def check(engine: Engine, query: Query, job_id: str, params: dict[str, Any
 
 
 @pytest.mark.parametrize("name", GUARDED)
-async def test_a_running_job(engine: Engine, worker: str, name: str) -> None:
+async def test_a_running_job_with_hooks_is_moved_only_by_a_process_that_has_them(
+    engine: Engine, worker: str, name: str
+) -> None:
     lease = await running_job(engine, worker, canceling="cancel" in name)
     await need_hooks(engine, lease.id)
     who = {"worker": worker} if name in BY_LEASE else {}
@@ -57,14 +59,16 @@ async def test_a_running_job(engine: Engine, worker: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BY_STATE)
-async def test_a_job_in_its_state(engine: Engine, worker: str, name: str) -> None:
+async def test_a_waiting_job_with_hooks_is_moved_only_by_a_process_that_has_them(
+    engine: Engine, worker: str, name: str
+) -> None:
     source, _, params = BY_STATE[name]
     job = await bring(engine, worker, DEFAULT, source)
     await need_hooks(engine, job.id)
     await check(engine, getattr(q, name), job.id, params(job.id))
 
 
-# -- what sweeps and claims look for ---------------------------------------------------------------------------------
+# -- jobs found by sweeps and claims ----------------------------------------------------------------------------------
 
 Brings = Callable[[Engine, str, MovableClock], Awaitable[tuple[str, dict[str, Any]]]]
 
@@ -99,7 +103,7 @@ async def claimable(engine: Engine, worker: str, clock: MovableClock) -> tuple[s
     return job_id, {**params, "worker": worker, "instance": "one", "limit": 9}
 
 
-SOUGHT: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
+FOUND_BY: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
     "orphans": (orphan, "accept"),
     "lost_jobs": (lost, "reap"),
     "ripe_retries": (ripe, None),
@@ -109,9 +113,11 @@ SOUGHT: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the
 }
 
 
-@pytest.mark.parametrize("name", SOUGHT)
-async def test_a_job_that_is_looked_for(engine: Engine, worker: str, clock: MovableClock, name: str) -> None:
-    brings, verb = SOUGHT[name]
+@pytest.mark.parametrize("name", FOUND_BY)
+async def test_a_job_with_hooks_is_found_only_by_a_process_that_has_them(
+    engine: Engine, worker: str, clock: MovableClock, name: str
+) -> None:
+    brings, verb = FOUND_BY[name]
     job_id, params = await brings(engine, worker, clock)
     await need_hooks(engine, job_id)
     if verb is not None:
@@ -120,7 +126,7 @@ async def test_a_job_that_is_looked_for(engine: Engine, worker: str, clock: Mova
 
 
 async def check_failed(engine: Engine, query: Query, job_id: str, verb: str, params: dict[str, Any]) -> None:
-    """A job whose hook has failed this move is left alone until its time; another move does not count."""
+    """A job whose hook failed on this verb is skipped until its next try; another verb does not count."""
     ours = query.with_hooks(("notes",))
     for failed, found in ((verb, []), ("claim", [job_id])):
         await ask(
@@ -134,7 +140,9 @@ async def check_failed(engine: Engine, query: Query, job_id: str, verb: str, par
         await ask(engine, "DELETE FROM holdfast_hook_failures WHERE job_id = :id RETURNING job_id", id=job_id)
 
 
-async def test_an_idle_worker_sees_nothing_to_do(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_polls_do_not_report_jobs_whose_hooks_the_process_lacks(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     delayed = await engine.create(NewJob(type="delayed", delay_seconds=5))
     lease = await running_job(engine, worker)
     clock.advance(LONG)
@@ -172,7 +180,9 @@ PRUNED: dict[str, tuple[State, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", PRUNED)
-async def test_a_finished_job(engine: Engine, worker: str, clock: MovableClock, name: str) -> None:
+async def test_a_finished_job_with_hooks_is_prunable_only_by_a_process_that_has_them(
+    engine: Engine, worker: str, clock: MovableClock, name: str
+) -> None:
     state, besides = PRUNED[name]
     job_id = await finished(engine, worker, state)
     clock.advance(1)
@@ -181,7 +191,7 @@ async def test_a_finished_job(engine: Engine, worker: str, clock: MovableClock, 
     await check(engine, getattr(q, name), job_id, params)
 
 
-async def test_prune_jobs(engine: Engine, worker: str) -> None:
+async def test_prune_jobs_deletes_a_job_with_hooks_only_in_a_process_that_has_them(engine: Engine, worker: str) -> None:
     job_id = await finished(engine, worker, State.SUCCEEDED)
     await check(engine, q.prune_jobs, job_id, {"ids": [job_id]})
 
@@ -198,7 +208,7 @@ async def declare(engine: Engine, name: str, needs: str | None) -> None:
 
 
 async def finished(engine: Engine, worker: str, state: State) -> str:
-    """It needs hooks from before its end: a finished row never changes."""
+    """Its hooks are set before it ends: a finished row never changes."""
     lease = await running_job(engine, worker)
     await need_hooks(engine, lease.id)
     await declare(engine, "echo", '["notes"]')
@@ -210,7 +220,7 @@ async def finished(engine: Engine, worker: str, state: State) -> str:
     return lease.id
 
 
-# -- the other conditions of what is looked for ------------------------------------------------------------------------
+# -- other conditions -------------------------------------------------------------------------------------------------
 
 
 async def test_ripe_retries_are_those_that_are_queued_again(
@@ -244,7 +254,7 @@ async def test_claimable_jobs_have_an_attempt_left(
     assert [row["id"] for row in found] == [good]
 
 
-# -- new jobs, and the version of the schema ---------------------------------------------------------------------------
+# -- new jobs, and the version of the schema --------------------------------------------------------------------------
 
 
 async def test_insert_jobs_of_a_type_whose_hooks_are_missing(engine: Engine) -> None:
@@ -286,7 +296,7 @@ async def test_needs_of_types_are_those_of_the_types_asked_for(engine: Engine) -
     assert [tuple(row) for row in rows] == [("hooked", '["notes"]')]
 
 
-async def test_vitals_count_the_migrations_of_the_platform(engine: Engine) -> None:
+async def test_health_counts_only_the_migrations_of_the_platform(engine: Engine) -> None:
     """An extension that has many does not make up for one that is missing."""
 
     async def counted() -> int:

@@ -1,4 +1,4 @@
-"""Bringing a database up to date: once, in order, by any number of migrators, whatever kills them. F35."""
+"""Migrations: each applied once, in order, by any number of migrators, even if one is killed. F35."""
 
 import asyncio
 import sqlite3
@@ -127,7 +127,7 @@ async def test_a_table_that_vanished_is_reported_as_a_stale_schema(store_url: st
         await store.close()
 
 
-async def test_of_several_migrators_at_once_one_applies_each_migration(empty_url: str) -> None:
+async def test_concurrent_migrators_apply_each_migration_once(empty_url: str) -> None:
     """The lock is held for one migration: another migrator may apply the next one."""
     answers = await asyncio.gather(*(migrate(empty_url) for _ in range(5)))
     assert sorted(name for applied in answers for name in applied) == NAMES
@@ -144,7 +144,7 @@ async def test_a_migrator_killed_half_way_leaves_nothing_and_the_next_one_finish
     await require_current(empty_url)
 
 
-async def test_a_migration_that_fails_undoes_itself_alone_and_can_be_tried_again(
+async def test_a_failed_migration_is_rolled_back_and_can_be_retried(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = migrations(dialect_of(empty_url))
@@ -189,13 +189,13 @@ def test_both_dialects_have_the_same_migrations() -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://localhost/jobs", "jobs.db", "", "sqlite://jobs.db", "sqlite:///"])
-async def test_a_url_of_another_kind_is_a_typed_error(url: str) -> None:
+async def test_a_database_url_of_an_unsupported_kind_is_a_typed_error(url: str) -> None:
     with pytest.raises(Invalid) as caught:
         await open_store(url)
     assert caught.value.code == "invalid_database_url"
 
 
-async def test_a_server_that_is_not_there_is_a_typed_error() -> None:
+async def test_an_unreachable_server_is_a_typed_error() -> None:
     with pytest.raises(StoreUnavailable, match="cannot connect to PostgreSQL"):
         await open_store("postgresql://postgres@127.0.0.1:1/jobs")
 
@@ -211,7 +211,7 @@ async def test_a_server_that_is_not_there_is_a_typed_error() -> None:
         ("postgresql://app:s3cret?x@db.example/jobs", ""),
     ],
 )
-def test_a_server_that_cannot_be_reached_is_named_without_its_password(url: str, place: str) -> None:
+def test_the_error_for_an_unreachable_server_contains_no_password(url: str, place: str) -> None:
     said = unreachable(url, TimeoutError()).full
     assert said.startswith(f"cannot connect to PostgreSQL{place}: it did not answer in time; ")
     assert "s3cret" not in said
@@ -224,8 +224,8 @@ async def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> No
         await open_store(f"sqlite:///{tmp_path}/letter.txt")
 
 
-def test_a_directory_that_anybody_may_write_to_is_refused(tmp_path: Path) -> None:
-    """SEC-47; with the sticky bit, as /tmp has it, nobody can replace another's file there."""
+def test_a_world_writable_directory_is_refused(tmp_path: Path) -> None:
+    """SEC-47; with the sticky bit, as in /tmp, users cannot replace each other's files."""
     tmp_path.chmod(0o777)
     with pytest.raises(Invalid, match="is world-writable") as refused:
         asyncio.run(migrate(f"sqlite:///{tmp_path}/jobs.db"))

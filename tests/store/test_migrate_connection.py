@@ -49,7 +49,7 @@ def by_psycopg2(url: str, migrate: Callable[[Any], Any]) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("by", [by_sqlalchemy, by_psycopg, by_psycopg2])
-async def test_the_schema_commits_and_vanishes_with_the_callers_transaction(
+async def test_migrations_commit_and_roll_back_with_the_callers_transaction(
     empty_url: str, by: Callable[[str, Callable[[Any], Any]], None]
 ) -> None:
     def and_fail(connection: Any) -> None:
@@ -67,7 +67,7 @@ async def test_the_schema_commits_and_vanishes_with_the_callers_transaction(
 
 
 @pytest.mark.postgres
-async def test_an_async_environment_of_alembic_can_do_it(empty_url: str) -> None:
+async def test_migrations_run_through_an_async_sqlalchemy_connection(empty_url: str) -> None:
     engine = create_async_engine(empty_url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
     async with engine.begin() as connection:
         assert await connection.run_sync(migrate_connection) == EVERYTHING
@@ -75,13 +75,13 @@ async def test_an_async_environment_of_alembic_can_do_it(empty_url: str) -> None
     assert await missing(empty_url) == []
 
 
-async def test_a_sqlite_file_can_be_migrated_so_too(fresh_sqlite_url: str) -> None:
+async def test_migrations_run_through_a_sqlite_connection(fresh_sqlite_url: str) -> None:
     with closing(sqlite3.connect(sqlite_path(fresh_sqlite_url))) as connection, connection:
         assert migrate_connection(connection)
     assert await missing(fresh_sqlite_url) == []
 
 
-def test_what_is_no_connection_is_refused() -> None:
+def test_migrate_connection_refuses_an_object_that_is_no_connection() -> None:
     with pytest.raises(Invalid, match="cannot migrate through an object"):
         migrate_connection(object())
 

@@ -113,7 +113,7 @@ NEEDED = {
 BY_ID = ("renew_leases", "complete_jobs", "retry_jobs", "held_jobs", "reap_to_retry")
 
 
-def strays(ways: dict[str, set[str]]) -> dict[str, set[str]]:
+def unexpected_indexes(ways: dict[str, set[str]]) -> dict[str, set[str]]:
     """The statements that reach `holdfast_jobs` by another way than theirs."""
     apart = {name: found - PINNED_WITH_STATISTICS[name] for name, found in ways.items()}
     return {name: others for name, others in apart.items() if others}
@@ -156,26 +156,26 @@ async def store(fresh_postgres_url: str) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def test_postgres_finds_its_rows_by_these_indexes_alone(store: PostgresStore, postgres: Any) -> None:
+async def test_postgres_uses_only_the_expected_indexes(store: PostgresStore, postgres: Any) -> None:
     """With statistics, and with the generic plan that a long-lived connection ends up with."""
     await postgres.execute(CROWD + "ANALYZE")
     ways = {name: await ways_on_postgres(store, name) for name in PINNED_WITH_STATISTICS}
-    assert strays(ways) == {}
+    assert unexpected_indexes(ways) == {}
     assert {name: ways[name] for name in BY_ID} == {name: {"holdfast_jobs_pkey"} for name in BY_ID}
     assert [name for name, index in NEEDED.items() if index not in ways[name]] == []
     assert all(ways.values())
 
 
-async def test_postgres_keeps_to_them_before_the_first_analyze(store: PostgresStore, postgres: Any) -> None:
+async def test_postgres_uses_the_expected_indexes_before_the_first_analyze(store: PostgresStore, postgres: Any) -> None:
     """The plans must not depend on statistics that are not there yet."""
     await postgres.execute("ALTER TABLE holdfast_jobs SET (autovacuum_enabled = FALSE)")
     await postgres.execute(CROWD)
     ways = {name: await ways_on_postgres(store, name) for name in PINNED}
-    assert strays(ways) == {}
+    assert unexpected_indexes(ways) == {}
 
 
-async def test_no_lane_is_found_by_a_scan_that_is_switched_off(store: PostgresStore, postgres: Any) -> None:
-    """Its price would be ten billion: no other plans could be told apart, and each claim would be compiled first."""
+async def test_lane_queries_use_no_disabled_scan(store: PostgresStore, postgres: Any) -> None:
+    """A disabled scan costs ten billion: other plans could not be compared, and each claim would be JIT-compiled."""
     for statistics in ("SELECT 1", "ANALYZE"):
         await postgres.execute(statistics)
         for name in ("open_lanes", "claimable", "open_work"):
@@ -184,20 +184,18 @@ async def test_no_lane_is_found_by_a_scan_that_is_switched_off(store: PostgresSt
     assert jit == "off"
 
 
-async def test_postgres_looks_jobs_up_by_id_though_it_believes_that_none_run(
+async def test_postgres_finds_jobs_by_id_although_statistics_show_no_running_job(
     store: PostgresStore, postgres: Any
 ) -> None:
-    """Statistics from a quiet moment: reading the index of running jobs would look like nothing at all."""
+    """Statistics from an idle moment make reading the whole index of running jobs look free."""
     await postgres.execute("ALTER TABLE holdfast_jobs SET (autovacuum_enabled = FALSE)")
     await postgres.execute(CROWD.replace("WHEN n % 100 = 1 THEN 'running'", "") + "ANALYZE")
     ways = {name: await ways_on_postgres(store, name) for name in BY_ID}
     assert ways == {name: {"holdfast_jobs_pkey"} for name in BY_ID}
 
 
-async def test_postgres_looks_keys_up_though_it_believes_that_there_are_none(
-    store: PostgresStore, postgres: Any
-) -> None:
-    """Statistics from before the first key: reading the whole index of keys would look like nothing at all."""
+async def test_postgres_finds_keys_by_index_although_statistics_show_none(store: PostgresStore, postgres: Any) -> None:
+    """Statistics from before the first key make reading the whole index of keys look free."""
     await postgres.execute(CROWD + "ANALYZE")
     found = {scan["Index Name"]: scan["Index Cond"] for scan in await scans_on_postgres(store, "jobs_by_key")}
     assert "idempotency_key = " in found["holdfast_jobs_key_once"]
@@ -257,10 +255,10 @@ def ways_on_sqlite(connection: sqlite3.Connection, name: str, filters: tuple[str
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_sqlite_finds_its_rows_by_these_indexes_alone(sqlite: sqlite3.Connection, analyzed: bool) -> None:
+def test_sqlite_uses_only_the_expected_indexes(sqlite: sqlite3.Connection, analyzed: bool) -> None:
     if analyzed:
         sqlite.execute("ANALYZE")
     ways = {name: ways_on_sqlite(sqlite, name) for name in PINNED_WITH_STATISTICS}
-    assert strays(ways) == {}
+    assert unexpected_indexes(ways) == {}
     assert [name for name, index in NEEDED.items() if index not in ways[name]] == []
     assert all(ways.values())

@@ -1,4 +1,4 @@
-"""The store on PostgreSQL under faults: what can be retried is retried unseen, what is uncertain is said to be so."""
+"""The PostgreSQL store under faults: safe operations are retried, uncertain ones raise OutcomeUnknown."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
 from tests.store.cancel_at import CancelAt
 from tests.store.counting import SET_SLOTS, add_counters, count_up, counted, counter_id
-from tests.store.left_open import assert_none_is_left_open
+from tests.store.open_transactions import assert_none_is_left_open
 
 before_or_after = pytest.mark.parametrize("after", [False, True], ids=["unheard", "heard"])
 
@@ -46,15 +46,15 @@ async def proxy(fresh_postgres_url: str) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def far(proxy: Proxy, store: PostgresStore) -> AsyncIterator[PostgresStore]:
-    """A second store on the same database, at the other end of a wire that can be cut."""
-    far = await PostgresStore.open(proxy.url, Clock(), Ids())
-    yield far
-    await far.close()
+async def proxied_store(proxy: Proxy, store: PostgresStore) -> AsyncIterator[PostgresStore]:
+    """A second store on the same database, behind a proxy that can disconnect."""
+    proxied_store = await PostgresStore.open(proxy.url, Clock(), Ids())
+    yield proxied_store
+    await proxied_store.close()
 
 
-async def test_two_writers_that_lock_crosswise_both_get_through(store: PostgresStore) -> None:
-    """F22, K36, R003-157: a deadlock is retried, and its caller never hears of it."""
+async def test_two_writers_in_a_deadlock_both_succeed(store: PostgresStore) -> None:
+    """F22, K36, R003-157: a deadlock is retried without an error for the caller."""
     both_hold_one, tries = asyncio.Barrier(2), Counter[int]()
 
     async def cross(first: int, second: int) -> None:
@@ -72,7 +72,7 @@ async def test_two_writers_that_lock_crosswise_both_get_through(store: PostgresS
     assert [await counted(store, number) for number in (1, 2)] == [2, 2]
 
 
-async def test_two_writers_that_read_the_same_both_get_through(fresh_postgres_url: str, postgres: Any) -> None:
+async def test_two_writers_in_a_serialization_conflict_both_succeed(fresh_postgres_url: str, postgres: Any) -> None:
     """F22: a serialization failure is retried, and no update is lost."""
     await configure(postgres, "default_transaction_isolation", "serializable")
     store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
@@ -99,7 +99,7 @@ async def test_two_writers_that_read_the_same_both_get_through(fresh_postgres_ur
 
 
 async def test_a_connection_lost_before_the_commit_is_retried_and_takes_effect_once(
-    proxy: Proxy, far: PostgresStore
+    proxy: Proxy, proxied_store: PostgresStore
 ) -> None:
     """S14: nothing was committed, so running the work again is safe."""
     tries: list[int] = []
@@ -112,23 +112,23 @@ async def test_a_connection_lost_before_the_commit_is_retried_and_takes_effect_o
         await count_up(tx, 2)
         return slots
 
-    assert await far.write(work) == 1
+    assert await proxied_store.write(work) == 1
     assert (len(tries), proxy.cuts) == (2, 1)
-    assert [await counted(far, number) for number in (1, 2)] == [1, 1]
+    assert [await counted(proxied_store, number) for number in (1, 2)] == [1, 1]
 
 
-async def test_a_read_that_loses_its_connection_is_repeated(proxy: Proxy, far: PostgresStore) -> None:
-    assert await counted(far) == 0
+async def test_a_read_that_loses_its_connection_is_repeated(proxy: Proxy, proxied_store: PostgresStore) -> None:
+    assert await counted(proxied_store) == 0
     proxy.cut_at(counter_id().encode(), after=True)
-    assert await counted(far) == 0
+    assert await counted(proxied_store) == 0
     assert proxy.cuts == 1
 
 
 @before_or_after
-async def test_a_lost_answer_to_a_commit_is_uncertain_and_never_success(
-    proxy: Proxy, far: PostgresStore, store: PostgresStore, after: bool
+async def test_a_lost_answer_to_a_commit_raises_outcome_unknown(
+    proxy: Proxy, proxied_store: PostgresStore, store: PostgresStore, after: bool
 ) -> None:
-    """S14, F6: whether the server heard the COMMIT or not, the caller is told that nobody knows."""
+    """S14, F6: whether the server got the COMMIT or not, the caller learns that the outcome is unknown."""
     told: list[str] = []
 
     async def work(tx: Tx) -> None:
@@ -137,22 +137,22 @@ async def test_a_lost_answer_to_a_commit_is_uncertain_and_never_success(
 
     proxy.cut_at(b"COMMIT", after=after)
     with pytest.raises(OutcomeUnknown, match="it may have happened: repeat the request") as caught:
-        await far.write(work)
+        await proxied_store.write(work)
     assert caught.value.code == "outcome_unknown"
     assert (proxy.cuts, told) == (1, [])
     assert await counted(store) == (1 if after else 0)
 
-    await far.write(work)
+    await proxied_store.write(work)
     assert await counted(store) == (2 if after else 1)
 
 
 @before_or_after
-async def test_a_lost_answer_to_a_single_statement_is_uncertain_and_its_repeat_finds_the_job(
-    proxy: Proxy, far: PostgresStore, store: PostgresStore, after: bool
+async def test_a_lost_answer_to_a_create_raises_outcome_unknown_and_a_repeat_finds_the_job(
+    proxy: Proxy, proxied_store: PostgresStore, store: PostgresStore, after: bool
 ) -> None:
     """S2, S14, F6, R001-43: the create that was not answered is repeated with its key; there is one job."""
     job = NewJob(type="echo", payload={"mark": "cut-the-wire-here"}, idempotency_key="once")
-    far_engine, engine = Engine(far), Engine(store)
+    far_engine, engine = Engine(proxied_store), Engine(store)
     await far_engine.create(NewJob(type="echo"))
     proxy.cut_at(b"cut-the-wire-here", after=after)
     with pytest.raises(OutcomeUnknown):
@@ -163,11 +163,11 @@ async def test_a_lost_answer_to_a_single_statement_is_uncertain_and_its_repeat_f
 
 
 @before_or_after
-async def test_a_repeated_complete_gets_the_answer_that_was_lost(
-    proxy: Proxy, far: PostgresStore, store: PostgresStore, after: bool
+async def test_a_repeated_complete_returns_the_lost_answer(
+    proxy: Proxy, proxied_store: PostgresStore, store: PostgresStore, after: bool
 ) -> None:
     """S14, K7: complete is one statement; repeated with the same token it is answered alike."""
-    engine, far_engine = Engine(store), Engine(far)
+    engine, far_engine = Engine(store), Engine(proxied_store)
     job = await engine.create(NewJob(type="echo"))
     worker = (await engine.workers.register(name="w")).id
     [held] = await far_engine.claim(worker)
@@ -180,8 +180,8 @@ async def test_a_repeated_complete_gets_the_answer_that_was_lost(
     assert len(await engine.reads.attempts(job.id)) == 1
 
 
-async def test_work_that_commits_by_itself_is_never_run_again_once_a_part_of_it_has_happened(
-    proxy: Proxy, far: PostgresStore, store: PostgresStore
+async def test_work_with_its_own_commits_is_not_retried_after_the_first_commit(
+    proxy: Proxy, proxied_store: PostgresStore, store: PostgresStore
 ) -> None:
     """S14: a claim takes from several lanes, each by a statement of its own; a second run would forget the first."""
 
@@ -192,12 +192,12 @@ async def test_work_that_commits_by_itself_is_never_run_again_once_a_part_of_it_
         await count_up(tx, 2)
 
     with pytest.raises(OutcomeUnknown):
-        await far.write(work, alone=True)
+        await proxied_store.write(work, alone=True)
     assert await counted(store) == 1
 
 
-async def test_sessions_that_an_operator_ends_are_replaced(store: PostgresStore, postgres: Any) -> None:
-    """F5, L5: idle connections of the pool die, and nobody who comes later notices."""
+async def test_terminated_connections_are_replaced(store: PostgresStore, postgres: Any) -> None:
+    """F5, L5: idle connections of the pool are terminated, and later callers see no error."""
     for round_ in range(1, 11):
         await asyncio.gather(*(store.write(count_up) for _ in range(5)))
         assert await counted(store) == 5 * round_
@@ -208,7 +208,7 @@ async def test_sessions_that_an_operator_ends_are_replaced(store: PostgresStore,
         assert ended >= 1
 
 
-async def test_a_stopped_server_is_unavailable_and_back_after_its_restart() -> None:
+async def test_a_stopped_server_raises_store_unavailable_until_its_restart() -> None:
     """L5, F4, R001-75: no process of ours needs a restart, and what was committed is there."""
     with running() as server:
         await migrate(server.dsn())
@@ -229,7 +229,7 @@ async def test_a_stopped_server_is_unavailable_and_back_after_its_restart() -> N
 async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transaction(
     fresh_postgres_url: str, postgres: Any, again: int
 ) -> None:
-    """F42, K37: with one connection in the pool, whoever comes next finds it clean; the write is done or not."""
+    """F42, K37: with one connection in the pool, the next caller finds it clean; the write is complete or absent."""
     store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids(), connections=1)
     await add_counters(store, 1, 2)
 
@@ -263,8 +263,8 @@ async def test_a_caller_that_is_cancelled_at_any_await_leaves_no_open_transactio
         await store.close()
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for_to_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever cancels what hangs would otherwise hang as well; the connection goes, and with it the transaction."""
+async def test_a_rollback_without_an_answer_terminates_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that cancels a hanging write must not hang; the connection is terminated with its transaction."""
     monkeypatch.setattr(postgres, "ROLLBACK_SECONDS", 0.01)
 
     class Frozen:
@@ -285,8 +285,8 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_to_roll_back(monk
     assert connection.terminated
 
 
-async def test_a_claim_does_not_wait_for_a_compiler(fresh_postgres_url: str) -> None:
-    """A table that is read whole looks expensive; to compile such a plan took a claim two seconds, each time."""
+async def test_the_store_disables_jit(fresh_postgres_url: str) -> None:
+    """JIT compilation of a plan with a sequential scan took two seconds per claim."""
     store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
     try:
         [row] = await store.read(lambda tx: tx.all(Query("jit", "SELECT current_setting('jit') AS jit")))

@@ -1,4 +1,4 @@
-"""A process that is present is known to live; one that was killed is known to be dead; of the rest nobody knows."""
+"""Presence: which processes are alive and which were killed."""
 
 import asyncio
 import os
@@ -46,22 +46,22 @@ async def test_a_process_is_alive_until_it_is_killed(store_url: str, presence: P
         assert other.instance != presence.instance
         assert await presence.dead([other.instance]) == set()
         await other.kill()
-        await until(lambda: _sees(presence, other.instance))
+        await until(lambda: _sees_dead(presence, other.instance))
 
 
-async def _sees(presence: Presence, name: str) -> bool:
+async def _sees_dead(presence: Presence, name: str) -> bool:
     return await presence.dead([name]) == {name}
 
 
-async def test_a_process_that_stands_still_is_not_dead(store_url: str, presence: Presence) -> None:
-    """Nor is one whose lease ran out meanwhile: that is for the lease to decide."""
+async def test_a_stopped_process_is_not_dead(store_url: str, presence: Presence) -> None:
+    """Nor is one whose lease expired meanwhile: the lease decides that."""
     async with living(store_url) as other:
         with other.stopped():
             assert await presence.dead([other.instance]) == set()
 
 
 @pytest.mark.parametrize("how", ["fork", "exec"])
-async def test_no_child_keeps_a_dead_parent_alive(fresh_sqlite_url: str, how: str) -> None:
+async def test_a_child_process_does_not_keep_a_dead_parent_alive(fresh_sqlite_url: str, how: str) -> None:
     """The lock belongs to the process: no child inherits it, not even one that inherits every open file."""
     await migrate(fresh_sqlite_url)
     presence = await open_presence(fresh_sqlite_url)
@@ -73,8 +73,8 @@ async def test_no_child_keeps_a_dead_parent_alive(fresh_sqlite_url: str, how: st
     await presence.close()
 
 
-async def test_we_never_find_ourselves_dead_and_looking_does_not_hurt_us(store_url: str, presence: Presence) -> None:
-    """To open and close a file that we have locked would drop the lock."""
+async def test_a_process_never_finds_itself_dead_and_a_check_keeps_its_lock(store_url: str, presence: Presence) -> None:
+    """Opening and closing a locked file would release our own lock."""
     second = await open_presence(store_url)
     for ours in (presence, second):
         assert await ours.dead([presence.instance, second.instance]) == set()
@@ -82,12 +82,12 @@ async def test_we_never_find_ourselves_dead_and_looking_does_not_hurt_us(store_u
     await second.close()
 
 
-async def test_nobody_is_judged_by_a_name_that_promised_no_lock(presence: Presence) -> None:
+async def test_an_instance_name_without_a_lock_is_never_dead(presence: Presence) -> None:
     plain = presence.instance.removesuffix(".live")
     assert await presence.dead([plain, "a-worker-over-http", "", "x.live/../y"]) == set()
 
 
-async def test_every_start_of_a_process_has_a_name_of_its_own(store_url: str, presence: Presence) -> None:
+async def test_every_start_of_a_process_has_its_own_instance_name(store_url: str, presence: Presence) -> None:
     """K11."""
     second = await open_presence(store_url)
     assert second.names.isdisjoint(presence.names)
@@ -99,7 +99,7 @@ async def test_every_start_of_a_process_has_a_name_of_its_own(store_url: str, pr
 
 
 @pytest.fixture
-async def beside(fresh_sqlite_url: str) -> Path:
+async def lock_directory(fresh_sqlite_url: str) -> Path:
     """The directory of lock files."""
     await migrate(fresh_sqlite_url)
     path = sqlite_path(fresh_sqlite_url)
@@ -114,18 +114,20 @@ def modes_in(directory: Path) -> set[int]:
     return {path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
-async def test_lock_files_are_for_one_user_and_go_with_the_last_process(fresh_sqlite_url: str, beside: Path) -> None:
+async def test_lock_files_are_private_and_removed_with_the_last_process(
+    fresh_sqlite_url: str, lock_directory: Path
+) -> None:
     first, second = [await open_presence(fresh_sqlite_url) for _ in range(2)]
-    assert names_in(beside) == {f"{first.instance}.lock", f"{second.instance}.lock"}
-    assert modes_in(beside) == {0o600}
-    assert 0o700 in modes_in(beside.parent)
+    assert names_in(lock_directory) == {f"{first.instance}.lock", f"{second.instance}.lock"}
+    assert modes_in(lock_directory) == {0o600}
+    assert 0o700 in modes_in(lock_directory.parent)
     await first.close()
-    assert names_in(beside) == {f"{second.instance}.lock"}
+    assert names_in(lock_directory) == {f"{second.instance}.lock"}
     await second.close()
-    assert beside.name not in names_in(beside.parent)
+    assert lock_directory.name not in names_in(lock_directory.parent)
 
 
-async def test_a_process_that_ended_well_is_not_found_dead(fresh_sqlite_url: str, beside: Path) -> None:
+async def test_a_process_that_exited_normally_is_not_dead(fresh_sqlite_url: str, lock_directory: Path) -> None:
     async with living(fresh_sqlite_url) as other:
         presence = await open_presence(fresh_sqlite_url)
         await other.end()
@@ -133,22 +135,24 @@ async def test_a_process_that_ended_well_is_not_found_dead(fresh_sqlite_url: str
         await presence.close()
 
 
-async def test_the_file_of_a_dead_process_stays_until_it_is_forgotten(fresh_sqlite_url: str, beside: Path) -> None:
+async def test_the_lock_file_of_a_dead_process_stays_until_forget(fresh_sqlite_url: str, lock_directory: Path) -> None:
     async with living(fresh_sqlite_url) as other:
         await other.kill()
     presence = await open_presence(fresh_sqlite_url)
     assert await presence.dead([other.instance]) == {other.instance}
     presence.forget([other.instance, "../elsewhere"])
     assert await presence.dead([other.instance]) == set()
-    assert names_in(beside) == {f"{presence.instance}.lock"}
+    assert names_in(lock_directory) == {f"{presence.instance}.lock"}
     await presence.close()
 
 
-async def test_what_somebody_left_long_ago_goes_with_the_next_start(fresh_sqlite_url: str, beside: Path) -> None:
-    """But neither what is held, nor what is young: somebody may still have to see that death."""
+async def test_old_unlocked_lock_files_are_removed_at_the_next_start(
+    fresh_sqlite_url: str, lock_directory: Path
+) -> None:
+    """But neither locked nor recent files: another process may still have to detect that crash."""
     async with living(fresh_sqlite_url) as killed, living(fresh_sqlite_url) as alive:
         await killed.kill()
-        old, young, held = (beside / f"{name}.lock" for name in ("old", killed.instance, alive.instance))
+        old, young, held = (lock_directory / f"{name}.lock" for name in ("old", killed.instance, alive.instance))
         old.touch()
         for path in (old, held):
             os.utime(path, (0, 0))
@@ -157,9 +161,9 @@ async def test_what_somebody_left_long_ago_goes_with_the_next_start(fresh_sqlite
         await presence.close()
 
 
-async def test_a_name_cannot_lead_out_of_the_directory(fresh_sqlite_url: str, beside: Path) -> None:
+async def test_an_instance_name_cannot_leave_the_lock_directory(fresh_sqlite_url: str, lock_directory: Path) -> None:
     presence = await open_presence(fresh_sqlite_url)
-    stray = beside.parent / "x-1-0123456789abcdef.live.lock"
+    stray = lock_directory.parent / "x-1-0123456789abcdef.live.lock"
     stray.touch()
     name = "../x-1-0123456789abcdef.live"
     assert await presence.dead([name]) == set()
@@ -168,10 +172,10 @@ async def test_a_name_cannot_lead_out_of_the_directory(fresh_sqlite_url: str, be
     await presence.close()
 
 
-async def test_where_no_lock_can_be_held_the_leases_decide(
-    fresh_sqlite_url: str, beside: Path, caplog: pytest.LogCaptureFixture
+async def test_without_a_lock_file_the_instance_name_is_not_marked_live(
+    fresh_sqlite_url: str, lock_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sqlite_path(fresh_sqlite_url).with_name(beside.name).touch()  # a file where the directory should be
+    sqlite_path(fresh_sqlite_url).with_name(lock_directory.name).touch()  # a file where the directory should be
     presence = await open_presence(fresh_sqlite_url)
     assert not presence.instance.endswith(".live")
     assert "cannot hold a lock file" in caplog.text
@@ -190,50 +194,50 @@ async def terminate_sessions(url: str) -> None:
     await connection.close()
 
 
-async def came_back(presence: Presence, session_number: int) -> bool:
+async def reconnected(presence: Presence, session_number: int) -> bool:
     return presence.session_number > session_number and presence.instance.endswith(".live")
 
 
-async def test_a_session_that_is_cut_comes_back_under_its_name(fresh_postgres_url: str) -> None:
+async def test_a_lost_presence_connection_reconnects_under_its_name(fresh_postgres_url: str) -> None:
     presence, watcher = [await open_presence(fresh_postgres_url) for _ in range(2)]
     name, session_number = presence.instance, presence.session_number
     await terminate_sessions(fresh_postgres_url)
-    await until(lambda: came_back(presence, session_number))
-    await until(lambda: came_back(watcher, session_number))
+    await until(lambda: reconnected(presence, session_number))
+    await until(lambda: reconnected(watcher, session_number))
     assert presence.instance == name
     assert await watcher.dead([name]) == set()
     assert await presence.wait(PATIENCE_SECONDS)  # it may have missed something
     await presence.close()
-    await until(lambda: _sees(watcher, name))
+    await until(lambda: _sees_dead(watcher, name))
     await watcher.close()
 
 
-async def test_while_it_is_cut_it_neither_judges_nor_claims_under_a_name_that_could_be_judged(
+async def test_a_disconnected_presence_finds_no_dead_and_is_not_marked_live(
     fresh_postgres_url: str,
 ) -> None:
     async with Proxy.to(fresh_postgres_url) as proxy:
         presence = await open_presence(proxy.url)
         async with living(fresh_postgres_url) as other:
             proxy.cut()
-            await until(lambda: _is_cut(presence))
+            await until(lambda: _is_disconnected(presence))
             with pytest.raises(StoreUnavailable):
                 await presence.dead([other.instance])
         await presence.close()
 
 
-async def _is_cut(presence: Presence) -> bool:
+async def _is_disconnected(presence: Presence) -> bool:
     return not presence.instance.endswith(".live")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """One of our own: it may be stopped, and so may its processes."""
+    """A separate server that the tests may stop."""
     with running() as server:
         yield server
 
 
 @pytest.mark.postgres
-async def test_a_session_whose_other_end_is_silent_is_given_up(
+async def test_a_half_open_presence_connection_is_replaced(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K13: half-open sockets. The new session need not wait for the lock of the old one."""
@@ -248,7 +252,7 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
     )
     os.kill(holder["pid"], signal.SIGSTOP)
     try:
-        await until(lambda: came_back(presence, session_number))
+        await until(lambda: reconnected(presence, session_number))
     finally:
         os.kill(holder["pid"], signal.SIGCONT)
     await presence.close()
@@ -256,10 +260,10 @@ async def test_a_session_whose_other_end_is_silent_is_given_up(
 
 
 @pytest.mark.postgres
-async def test_one_among_many_asks_seldom_whether_its_session_is_there(
+async def test_a_presence_in_a_large_fleet_pings_rarely(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All together they ask about as often as one would alone."""
+    """All processes together ping about as often as a single one."""
     monkeypatch.setattr(listen_connection, "PING_SECONDS", 0.02)
     presence = await open_presence(server.dsn())
     pings: list[str] = []
@@ -285,12 +289,12 @@ async def test_one_among_many_asks_seldom_whether_its_session_is_there(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("kill", [False, True])
-async def test_a_restart_of_the_server_is_nobodys_death(server: PostgresServer, kill: bool) -> None:
+async def test_after_a_server_restart_no_process_is_dead(server: PostgresServer, kill: bool) -> None:
     async with living(server.dsn()) as other:
         presence = await open_presence(server.dsn())
         session_number = presence.session_number
         await asyncio.to_thread(server.restart, kill=kill)
-        await until(lambda: came_back(presence, session_number))
+        await until(lambda: reconnected(presence, session_number))
         await until(lambda: _sees_alive(presence, other.instance))
         await presence.close()
 
@@ -299,7 +303,7 @@ async def _sees_alive(presence: Presence, name: str) -> bool:
     return await presence.dead([name]) == set()
 
 
-async def test_processes_of_another_database_on_the_same_server_are_not_here(
+async def test_a_process_of_another_database_on_the_same_server_counts_as_dead(
     fresh_postgres_url: str, empty_postgres_url: str
 ) -> None:
     here, there = await open_presence(fresh_postgres_url), await open_presence(empty_postgres_url)
@@ -308,13 +312,13 @@ async def test_processes_of_another_database_on_the_same_server_are_not_here(
     await there.close()
 
 
-async def test_no_database_is_an_error_that_says_so() -> None:
+async def test_an_unreachable_database_raises_store_unavailable_for_a_presence() -> None:
     with pytest.raises(StoreUnavailable, match="cannot connect to PostgreSQL"):
         await open_presence("postgresql://nobody@127.0.0.1:1/none")
 
 
 class Pooler(Proxy):
-    """Greets with a process id of its own, as every pooler does: the one that answers will be another."""
+    """Announces another backend process id, as every pooler does."""
 
     async def _to_client(
         self, server: asyncio.StreamReader, answers: asyncio.StreamWriter, heard: asyncio.Event
@@ -326,10 +330,10 @@ class Pooler(Proxy):
             await answers.drain()
 
 
-async def test_behind_a_pooler_the_leases_decide_and_polling_finds_the_work(
+async def test_behind_a_pooler_presence_finds_no_dead_and_every_wait_is_a_hint(
     fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """K35: a lock or a LISTEN would belong to whoever has the connection next."""
+    """K35: a lock or a LISTEN would belong to the next client of the connection."""
     async with Pooler.to(fresh_postgres_url) as pooler, living(fresh_postgres_url) as other:
         presence = await open_presence(pooler.url)
         assert "behind a pooler" in caplog.text
@@ -342,5 +346,5 @@ async def test_behind_a_pooler_the_leases_decide_and_polling_finds_the_work(
 
 
 def test_all_processes_derive_the_same_lock_from_a_name() -> None:
-    """Whatever their version: a lock that others do not find looks like a death."""
+    """In every version: a lock that other processes do not find looks like a crash."""
     assert worker_lock("host-1-0123456789abcdef.live") == 6492436303323027785

@@ -75,7 +75,7 @@ def condition(text: str | None) -> str | None:
     return re.sub(r"::\w+|[()]", "", text).strip() if text else None
 
 
-async def test_both_have_the_same_tables_and_columns_of_the_same_kind(
+async def test_both_databases_have_the_same_tables_and_column_types(
     postgres: asyncpg.Connection, sqlite: sqlite3.Connection
 ) -> None:
     on_postgres, on_sqlite = await postgres_columns(postgres), sqlite_columns(sqlite)
@@ -84,7 +84,9 @@ async def test_both_have_the_same_tables_and_columns_of_the_same_kind(
     assert len({table for table, _ in on_postgres}) == 29
 
 
-async def test_both_have_the_same_keys_and_indexes(postgres: asyncpg.Connection, sqlite: sqlite3.Connection) -> None:
+async def test_both_databases_have_the_same_keys_and_indexes(
+    postgres: asyncpg.Connection, sqlite: sqlite3.Connection
+) -> None:
     """R001-58: uniqueness is the database's own."""
     on_postgres, on_sqlite = await postgres_indexes(postgres), sqlite_indexes(sqlite)
     assert on_postgres - on_sqlite == {("holdfast_events", ("pos", "job_id", "seq"), False, None)}
@@ -97,7 +99,7 @@ async def test_both_have_the_same_keys_and_indexes(postgres: asyncpg.Connection,
     } <= on_postgres
 
 
-async def test_the_tenant_is_on_every_row_that_belongs_to_one(postgres: asyncpg.Connection) -> None:
+async def test_every_tenant_table_has_a_tenant_column(postgres: asyncpg.Connection) -> None:
     having = {table for table, column in await postgres_columns(postgres) if column == "tenant"}
     assert having == {
         "holdfast_jobs",
@@ -114,7 +116,7 @@ async def test_the_tenant_is_on_every_row_that_belongs_to_one(postgres: asyncpg.
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
-def test_the_checked_states_are_those_of_the_lifecycle(dialect: str) -> None:
+def test_the_state_constraint_lists_the_states_of_the_lifecycle(dialect: str) -> None:
     """C-31."""
     shape = as_sql(dialect).partition("CONSTRAINT holdfast_jobs_shape")[2].partition("END)")[0]
     arms = re.findall(r"WHEN state (?:= '(\w+)'|IN \(([^)]*)\))\s+THEN ([^W]*)", shape)
@@ -135,7 +137,7 @@ def test_the_checked_states_are_those_of_the_lifecycle(dialect: str) -> None:
     ],
     ids=["job", "lease", "event", "attempt", "worker"],
 )
-async def test_every_field_of_a_noun_is_a_column(
+async def test_every_field_of_a_model_struct_is_a_column(
     postgres: asyncpg.Connection, table: str, columns: tuple[str, ...]
 ) -> None:
     """R001-26..31, R001-57, R003-5..17."""
@@ -144,7 +146,7 @@ async def test_every_field_of_a_noun_is_a_column(
 
 
 async def test_sqlite_tables_are_strict(sqlite: sqlite3.Connection) -> None:
-    """A column of another kind would turn text into numbers without a word."""
+    """A column that is not strict would convert text to numbers silently."""
     rows = sqlite.execute(
         "SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     )

@@ -1,4 +1,4 @@
-"""The store on SQLite: one commit for many, neighbours that do no harm, several processes on one file."""
+"""The SQLite store: shared commits, independent failures, several processes on one file."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def store(fresh_sqlite_url: str) -> AsyncIterator[Any]:
 
 @contextmanager
 def write_lock(path: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody else's write transaction; the writer waits, and what arrives meanwhile piles up."""
+    """A write transaction of another connection; the writer waits, and later writes queue up."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -62,7 +62,7 @@ def commits(path: Path) -> int:
     return sum(1 for at in frames if log[at + 8 : at + 16] == salt and struct.unpack(">I", log[at + 4 : at + 8])[0])
 
 
-async def test_the_file_is_set_up_to_survive_a_power_cut(store: SqliteStore) -> None:
+async def test_the_file_uses_wal_and_full_fsync(store: SqliteStore) -> None:
     """S19: WAL, and an fsync for every commit."""
 
     async def look(tx: Tx) -> list[Any]:
@@ -72,7 +72,7 @@ async def test_the_file_is_set_up_to_survive_a_power_cut(store: SqliteStore) -> 
     assert await store.read(look) == ["wal", 2]
 
 
-async def test_work_that_piled_up_shares_one_commit(store: SqliteStore, path: Path) -> None:
+async def test_queued_writes_share_one_commit(store: SqliteStore, path: Path) -> None:
     before = commits(path)
     with write_lock(path):
         writes = [asyncio.create_task(store.write(count_up)) for _ in range(40)]
@@ -81,7 +81,7 @@ async def test_work_that_piled_up_shares_one_commit(store: SqliteStore, path: Pa
     assert commits(path) - before <= 2, "one commit for the first, one for the rest"
 
 
-async def test_a_piece_that_fails_does_not_harm_its_neighbours(store: SqliteStore, path: Path) -> None:
+async def test_a_failed_write_does_not_affect_others_in_the_same_commit(store: SqliteStore, path: Path) -> None:
     async def fails(tx: Tx) -> None:
         await count_up(tx)
         raise ZeroDivisionError
@@ -102,7 +102,7 @@ async def test_a_piece_that_fails_does_not_harm_its_neighbours(store: SqliteStor
     assert commits(path) - before <= 2
 
 
-async def test_a_caller_that_is_cancelled_leaves_no_open_transaction(store: SqliteStore, path: Path) -> None:
+async def test_a_cancelled_write_leaves_no_open_transaction(store: SqliteStore, path: Path) -> None:
     """F42: the write is done or not, and the next one finds a clean connection."""
     with write_lock(path):
         writes = [asyncio.create_task(store.write(count_up)) for _ in range(10)]
@@ -118,7 +118,9 @@ async def test_a_caller_that_is_cancelled_leaves_no_open_transaction(store: Sqli
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-async def test_work_that_waits_for_something_else_is_refused_and_undone(store: SqliteStore, seconds: float) -> None:
+async def test_a_transaction_that_awaits_something_else_is_refused_and_rolled_back(
+    store: SqliteStore, seconds: float
+) -> None:
     """A thread without an event loop runs it, and the next in line would wait too."""
 
     async def waits(tx: Tx) -> None:
@@ -153,7 +155,7 @@ async def test_a_write_waits_for_another_process_and_then_succeeds(store: Sqlite
     assert await holder.wait() == 0
 
 
-async def test_a_file_that_stays_locked_is_unavailable_in_the_end(
+async def test_a_file_that_stays_locked_raises_store_unavailable(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.BUSY_SECONDS", 0)
@@ -164,7 +166,7 @@ async def test_a_file_that_stays_locked_is_unavailable_in_the_end(
     assert await store.write(count_up) == 1
 
 
-async def test_a_full_disk_is_unavailable_and_nothing_is_written(fresh_sqlite_url: str, path: Path) -> None:
+async def test_a_full_disk_raises_store_unavailable_and_writes_nothing(fresh_sqlite_url: str, path: Path) -> None:
     """F19: what was asked for at that moment is refused; reads go on; with room again, so do writes."""
     engine = Engine(await open_store(fresh_sqlite_url))
     await engine.create(NewJob(type="echo"))
@@ -190,8 +192,8 @@ async def test_a_full_disk_is_unavailable_and_nothing_is_written(fresh_sqlite_ur
     connection.close()
 
 
-async def test_a_full_disk_harms_whoever_shared_the_commit_but_says_so(fresh_sqlite_url: str, path: Path) -> None:
-    """S14: nobody is told `done` about a commit that did not happen."""
+async def test_a_full_disk_fails_every_write_of_the_shared_commit(fresh_sqlite_url: str, path: Path) -> None:
+    """S14: no caller gets a success for a commit that did not happen."""
     store = await open_store(fresh_sqlite_url)
     await add_counters(store)
     await store.write(lambda tx: tx.all(Query("cap", "PRAGMA max_page_count = 1")))
@@ -211,11 +213,9 @@ async def test_a_full_disk_harms_whoever_shared_the_commit_but_says_so(fresh_sql
         await store.close()
 
 
-async def test_four_processes_share_one_file_and_nothing_is_lost_or_done_twice(
-    fresh_sqlite_url: str, path: Path
-) -> None:
+async def test_four_processes_on_one_file_run_every_job_once(fresh_sqlite_url: str, path: Path) -> None:
     """F34, K46, R001-24, R003-103, R003-146, R003-151: the file does not even exist when they start."""
-    command = [sys.executable, "-m", "tests.store.crowd", fresh_sqlite_url, "25"]
+    command = [sys.executable, "-m", "tests.store.concurrent_process", fresh_sqlite_url, "25"]
     processes = [
         await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(4)
@@ -243,7 +243,7 @@ async def test_many_processes_may_open_a_new_file_at_once(fresh_sqlite_url: str)
         await store.close()
 
 
-async def test_a_reader_sees_one_moment_however_long_it_looks(store: SqliteStore) -> None:
+async def test_a_read_transaction_sees_one_snapshot(store: SqliteStore) -> None:
     """S15."""
     looking, written = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()

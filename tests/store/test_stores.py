@@ -26,7 +26,7 @@ async def store(store_url: str) -> AsyncIterator[Any]:
     await store.close()
 
 
-async def test_work_is_all_or_nothing(store: Store) -> None:
+async def test_a_failed_write_is_rolled_back(store: Store) -> None:
     async def fails_late(tx: Tx) -> None:
         await count_up(tx)
         raise ZeroDivisionError
@@ -57,10 +57,10 @@ async def test_callbacks_run_after_the_commit_and_only_then(store: Store) -> Non
     assert told == ["done"]
 
 
-async def test_a_callback_that_fails_does_not_make_the_work_look_undone(
+async def test_a_failing_after_commit_callback_does_not_fail_the_write(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S14: no failure is reported for what is committed, to nobody who shared the commit; the log has it."""
+    """S14: no caller that shared the commit gets an error for committed work; the error is logged."""
 
     async def work(tx: Tx) -> Any:
         tx.after_commit(lambda: 1 // 0)
@@ -71,7 +71,7 @@ async def test_a_callback_that_fails_does_not_make_the_work_look_undone(
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_writers_at_once_all_get_through(store: Store) -> None:
+async def test_concurrent_writes_all_succeed(store: Store) -> None:
     assert sorted(await asyncio.gather(*(store.write(count_up) for _ in range(50)))) == list(range(1, 51))
 
 
@@ -80,7 +80,7 @@ REFUSED: list[tuple[str, type[HoldfastError], str]] = [
     ("UPDATE holdfast_jobs SET epoch = 7", IllegalMove, "illegal_move"),
     ("DELETE FROM holdfast_jobs", IllegalMove, "illegal_move"),
     ("UPDATE holdfast_events SET reason = 'rewritten'", Conflict, "append_only"),
-    ("UPDATE holdfast_events SET actor = 'nobody'", Conflict, "append_only"),
+    ("UPDATE holdfast_events SET actor = 'stranger'", Conflict, "append_only"),
     ("UPDATE holdfast_jobs SET priority = 101", StoreError, "constraint_violated"),
     ("INSERT INTO holdfast_queues (tenant, name) VALUES (NULL, 'x')", StoreError, "constraint_violated"),
     (
@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, type[HoldfastError], str]] = [
 
 
 @pytest.mark.parametrize(("sql", "error", "code"), REFUSED, ids=range(len(REFUSED)))
-async def test_a_refusal_of_the_database_comes_in_our_words(
+async def test_database_errors_are_mapped_to_our_errors(
     engine: Engine, sql: str, error: type[HoldfastError], code: str
 ) -> None:
     """S5."""
@@ -106,7 +106,7 @@ async def test_a_refusal_of_the_database_comes_in_our_words(
     assert (await engine.reads.get(job.id)).state is State.QUEUED
 
 
-async def test_a_move_whose_actor_may_not_make_it_is_refused_with_everything_around_it(engine: Engine) -> None:
+async def test_a_move_by_an_illegal_actor_is_refused_and_rolled_back(engine: Engine) -> None:
     """C-8: the event is refused, so the row does not move either."""
     job = await engine.create(NewJob(type="echo"))
     worker = (await engine.workers.register(name="w")).id
@@ -147,7 +147,7 @@ async def test_a_bad_request_writes_nothing_at_all(engine: Engine, fields: dict[
         assert row["n"] == 0, table
 
 
-async def test_a_closed_store_says_so(store: Store) -> None:
+async def test_a_closed_store_raises_store_unavailable(store: Store) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(store.write(count_up), 60)

@@ -1,4 +1,4 @@
-"""What `holdfast top` asks: each query counts what it says and nothing else, and reads no more than it must."""
+"""The queries of `holdfast top`: each counts the right jobs and reads no whole table."""
 
 import json
 import sqlite3
@@ -45,7 +45,7 @@ async def counted(engine: Engine, limit: int = 100) -> dict[str, int]:
     return {row["kind"]: row["jobs"] for row in rows}
 
 
-async def test_what_waits_is_what_could_run_now(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_top_waiting_counts_jobs_that_are_due(engine: Engine, worker: str, clock: MovableClock) -> None:
     await one_of_each(engine, worker)
     await engine.create(NewJob(type="later", delay_seconds=60))
     began = clock.now()
@@ -61,7 +61,7 @@ async def test_each_kind_is_counted_once(engine: Engine, worker: str) -> None:
     assert await counted(engine) == {"created": 1, "delayed": 1, "retrying": 1, "dead": 1}
 
 
-async def test_a_retry_whose_time_has_come_waits(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_due_retry_is_counted_as_waiting(engine: Engine, worker: str, clock: MovableClock) -> None:
     await bring(engine, worker, State.RETRYING)
     clock.advance(HOUR / 2)
     await engine.maintenance.requeue_due()
@@ -70,7 +70,7 @@ async def test_a_retry_whose_time_has_come_waits(engine: Engine, worker: str, cl
     assert row["jobs"] == 1
 
 
-async def test_old_deaths_are_forgotten(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_top_counts_ignores_old_dead_jobs(engine: Engine, worker: str, clock: MovableClock) -> None:
     await bring(engine, worker, State.DEAD)
     clock.advance(HOUR - 1)
     assert await counted(engine) == {"dead": 1}
@@ -78,7 +78,7 @@ async def test_old_deaths_are_forgotten(engine: Engine, worker: str, clock: Mova
     assert await counted(engine) == {}
 
 
-async def test_nothing_is_counted_beyond_the_limit(engine: Engine, worker: str) -> None:
+async def test_top_counts_stops_at_its_limit(engine: Engine, worker: str) -> None:
     for _ in range(3):
         await engine.create(NewJob(type="later", delay_seconds=60))
         await bring(engine, worker, State.RETRYING)
@@ -86,7 +86,7 @@ async def test_nothing_is_counted_beyond_the_limit(engine: Engine, worker: str) 
     assert await counted(engine, limit=2) == {"delayed": 2, "retrying": 2, "dead": 2}
 
 
-async def test_held_and_running_are_those_that_run(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_top_held_and_top_running_list_running_jobs(engine: Engine, worker: str, clock: MovableClock) -> None:
     jobs = await one_of_each(engine, worker)
     clock.advance(1)
     second = await bring(engine, worker, State.RUNNING)
@@ -97,7 +97,9 @@ async def test_held_and_running_are_those_that_run(engine: Engine, worker: str, 
     assert len(await ask(engine, q.top_running, limit=1)) == 1
 
 
-async def test_workers_are_those_alive_and_those_just_gone(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_top_workers_lists_live_and_recently_offline_workers(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     gone = (await engine.workers.register(name="gone")).id
     await engine.heartbeat(gone, [], liveness=Liveness.OFFLINE)
     assert [row["id"] for row in await ask(engine, q.top_workers, limit=9, seconds=60.0)] == [worker, gone]
@@ -110,7 +112,7 @@ async def flow(engine: Engine, **params: Any) -> dict[tuple[str, str], tuple[int
     return {(row["queue"], row["way"]): (row["events"], row["happened"]) for row in rows}
 
 
-async def test_flow_tells_what_came_and_what_went(engine: Engine, worker: str) -> None:
+async def test_top_flow_counts_created_and_ended_jobs(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="a", queue="mail"))
     await bring(engine, worker, State.SUCCEEDED)
     await settled(engine)
@@ -125,20 +127,20 @@ async def test_flow_tells_what_came_and_what_went(engine: Engine, worker: str) -
     assert (await flow(engine, until=begun)) == everything
 
 
-async def test_what_workers_do_is_no_flow_of_jobs(engine: Engine, worker: str) -> None:
+async def test_top_flow_ignores_worker_events(engine: Engine, worker: str) -> None:
     await engine.create(NewJob(type="a", queue="mail"))
     assert await engine.maintenance.record_worker_events() == 1
     assert await flow(engine) == {("mail", "in"): (1, 1)}
 
 
-async def test_the_newest_events_stand_for_the_rest(engine: Engine) -> None:
+async def test_top_flow_samples_the_newest_events(engine: Engine) -> None:
     await engine.create_many([NewJob(type="a")] * 20)
     sample = await flow(engine, limit=10)
     assert sum(events for events, _ in sample.values()) == 10
     assert {happened for _, happened in sample.values()} == {(await flow(engine))["default", "in"][1]}
 
 
-async def test_ended_is_newest_first_and_only_what_ended(engine: Engine, worker: str) -> None:
+async def test_top_ended_lists_ended_jobs_newest_first(engine: Engine, worker: str) -> None:
     await one_of_each(engine, worker)
     await settled(engine)
     half = (await engine.reads.feed_end()).pos
@@ -155,7 +157,7 @@ async def test_ended_is_newest_first_and_only_what_ended(engine: Engine, worker:
     assert await ended(limit=1) == [last]
 
 
-# -- what they read --------------------------------------------------------------------------------------------------
+# -- query plans ------------------------------------------------------------------------------------------------------
 
 FEW_DUE = """
 SET session_replication_role = replica;
@@ -172,7 +174,7 @@ ANALYZE;
 """
 
 
-async def test_on_postgresql_what_waits_is_counted_without_reading_what_is_finished(
+async def test_on_postgres_waiting_jobs_are_counted_without_a_sequential_scan(
     postgres: asyncpg.Connection,
 ) -> None:
     await postgres.execute(FEW_DUE)
@@ -181,9 +183,9 @@ async def test_on_postgresql_what_waits_is_counted_without_reading_what_is_finis
 
 
 @pytest.mark.parametrize("query", [q.top_flow, q.top_ended], ids=lambda query: query.name)
-async def test_on_postgresql_events_are_found_by_their_place(postgres: asyncpg.Connection, query: Query) -> None:
+async def test_on_postgres_events_are_found_by_position(postgres: asyncpg.Connection, query: Query) -> None:
     await postgres.execute(FEW_DUE)
-    assert "Seq Scan on events" not in await plan_on_postgres(postgres, query)
+    assert "Seq Scan on holdfast_events" not in await plan_on_postgres(postgres, query)
 
 
 async def plan_on_postgres(connection: asyncpg.Connection, query: Query) -> str:
@@ -202,8 +204,8 @@ def _scans(node: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("query", [q.top_waiting, q.top_flow, q.top_ended], ids=lambda query: query.name)
-def test_on_sqlite_no_table_is_read_whole(sqlite: sqlite3.Connection, query: Query) -> None:
+def test_on_sqlite_no_table_is_scanned(sqlite: sqlite3.Connection, query: Query) -> None:
     statement = render(query, SQLITE, 100)
     plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params, 0)).fetchall()
-    steps = [detail for *_, detail in plan if detail.startswith(("SCAN jobs", "SCAN events"))]
+    steps = [detail for *_, detail in plan if detail.startswith(("SCAN holdfast_jobs", "SCAN holdfast_events"))]
     assert [step for step in steps if "USING INDEX holdfast_jobs_claim" not in step] == []

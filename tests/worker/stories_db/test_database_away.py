@@ -12,7 +12,7 @@ import pytest
 from holdfast.sdk.handle import JobHandle
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
-from tests.store.left_open import assert_none_is_left_open
+from tests.store.open_transactions import assert_none_is_left_open
 from tests.worker.stories import app as jobs
 from tests.worker.stories.stage import Stage, eventually
 from tests.worker.stories_db.ledger import all_done

@@ -1,4 +1,4 @@
-"""Whoever watches a store is told of every query: which it was, how long it took, what it failed with."""
+"""The query observer of a store gets every query with its duration and its error."""
 
 import re
 from importlib.resources import files
@@ -17,7 +17,7 @@ from tests.servers.proxy import Proxy
 from tests.store.test_sqlite_store import write_lock
 
 
-class Watcher:
+class RecordingObserver:
     def __init__(self, engine: Engine) -> None:
         self.seen: list[tuple[str, bool]] = []
         engine.store.on_query = self
@@ -27,34 +27,34 @@ class Watcher:
         self.seen.append((query.name, error is not None))
 
 
-async def test_every_query_is_told_of_when_it_has_ended(engine: Engine, worker: str) -> None:
-    watcher = Watcher(engine)
+async def test_the_observer_gets_every_query_after_it_ended(engine: Engine, worker: str) -> None:
+    observer = RecordingObserver(engine)
     await engine.create(NewJob(type="echo"))
     [lease] = await engine.claim(worker)
     await engine.complete(worker, lease.id, lease.token)
-    names = [name for name, _ in watcher.seen]
+    names = [name for name, _ in observer.seen]
     assert [name for name in names if name in ("insert_jobs", "claim_jobs", "complete_jobs")] == [
         *("insert_jobs", "claim_jobs", "complete_jobs")
     ]
-    assert not any(failed for _, failed in watcher.seen)
+    assert not any(failed for _, failed in observer.seen)
 
 
-async def test_a_query_that_fails_is_told_of_with_its_error(engine: Engine) -> None:
-    watcher = Watcher(engine)
+async def test_the_observer_gets_the_error_of_a_failed_query(engine: Engine) -> None:
+    observer = RecordingObserver(engine)
     with pytest.raises(HoldfastError):
         await engine.store.read(lambda tx: tx.all(Query("wrong", "SELECT nothing FROM nowhere")))
-    assert watcher.seen == [("wrong", True)]
+    assert observer.seen == [("wrong", True)]
 
 
 def failures_of(store: Store) -> list[tuple[str, str]]:
-    """All that fails from now on: in what, and with which code."""
+    """The failures from now on: query name and error code."""
     seen: list[tuple[str, str]] = []
     store.on_query = lambda query, _, error: seen.append((query.name, error_code(error))) if error else None
     return seen
 
 
-async def test_a_server_that_is_away_is_told_of_as_connections_that_fail(fresh_postgres_url: str) -> None:
-    """R000-57: no query gets so far as to fail, and an outage without a single error would call nobody."""
+async def test_the_observer_gets_failed_connects_during_an_outage(fresh_postgres_url: str) -> None:
+    """R000-57: no query runs at all, and an outage without an error would raise no alert."""
     async with Proxy.to(fresh_postgres_url) as proxy:
         store = await open_store(proxy.url)
         seen = failures_of(store)
@@ -66,7 +66,7 @@ async def test_a_server_that_is_away_is_told_of_as_connections_that_fail(fresh_p
     assert seen.count(("connect", "ConnectionRefusedError")) >= 2
 
 
-async def test_a_commit_that_is_cut_off_is_told_of(fresh_postgres_url: str) -> None:
+async def test_the_observer_gets_a_commit_that_lost_its_connection(fresh_postgres_url: str) -> None:
     async with Proxy.to(fresh_postgres_url) as proxy:
         store = await open_store(proxy.url)
         seen = failures_of(store)
@@ -77,7 +77,7 @@ async def test_a_commit_that_is_cut_off_is_told_of(fresh_postgres_url: str) -> N
     assert [name for name, _ in seen] == ["commit"]
 
 
-async def test_a_file_that_somebody_else_holds_is_told_of(
+async def test_the_observer_gets_a_lock_timeout_of_a_sqlite_file(
     fresh_sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.BUSY_SECONDS", 0)
@@ -90,12 +90,12 @@ async def test_a_file_that_somebody_else_holds_is_told_of(
     assert seen == [("begin", "SQLITE_BUSY")]
 
 
-async def test_nobody_watches_unless_asked_to(engine: Engine) -> None:
+async def test_a_store_has_no_observer_by_default(engine: Engine) -> None:
     assert engine.store.on_query is None
 
 
-def test_each_query_names_what_it_does_and_where() -> None:
-    """Two labels of a metric: so both come from short, closed lists (SEC-44)."""
+def test_each_query_has_an_operation_and_a_table() -> None:
+    """Both are metric labels, so both come from short, closed lists (SEC-44)."""
     schema = [file.read_text() for file in files("holdfast.store").joinpath("schema/sqlite").iterdir()]
     tables = {"none", "holdfast_migrations", *re.findall(r"CREATE TABLE (\w+)", " ".join(schema))}
     assert [(step.operation, step.table) for step in (CONNECT, BEGIN, COMMIT)] == [
@@ -118,6 +118,6 @@ def test_each_query_names_what_it_does_and_where() -> None:
         ("clock", "select", "none"),
     ],
 )
-def test_what_a_query_does_is_what_its_outer_statement_does(name: str, operation: str, table: str) -> None:
+def test_the_operation_of_a_query_is_that_of_its_outer_statement(name: str, operation: str, table: str) -> None:
     query = getattr(q, name)
     assert (query.operation, query.table) == (operation, table)

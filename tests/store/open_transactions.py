@@ -1,4 +1,4 @@
-"""Whether a transaction was left open. One that is open for an instant is what a living process does."""
+"""Whether a transaction was left open, as opposed to one that is open for an instant."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ OPEN = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 
 
 async def assert_none_is_left_open(connection: Any) -> None:
-    """Sooner or later there is a moment without one; one that was left open stays."""
+    """Wait for a moment without an open transaction; one that was left open stays."""
 
     async def none_is_open() -> bool:
         return not await connection.fetchval(OPEN)

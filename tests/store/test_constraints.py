@@ -1,4 +1,4 @@
-"""The database itself refuses what a lifecycle does not allow, whoever types the SQL. R001-22, R001-27, S5, S6."""
+"""Triggers and constraints refuse what a lifecycle does not allow, also from typed SQL. R001-22, R001-27, S5, S6."""
 
 from itertools import product
 
@@ -61,19 +61,19 @@ async def test_each_bit_of_the_mask_opens_its_own_pair_and_no_other(db: ByHand) 
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
-async def test_a_job_is_born_queued_or_created_and_nothing_else(db: ByHand, machine: Machine) -> None:
+async def test_a_job_is_inserted_only_as_queued_or_created(db: ByHand, machine: Machine) -> None:
     """R000-22, R001-10, C-9."""
     births = {state for n, state in enumerate(State) if await db.accepts(insert(job_id(n), state, moves=machine.mask))}
     assert births == ({State.QUEUED, State.CREATED} if State.CREATED in machine.words else {State.QUEUED})
 
 
-async def test_no_job_is_born_with_an_epoch(db: ByHand) -> None:
+async def test_a_job_is_inserted_only_with_epoch_zero(db: ByHand) -> None:
     """S3: epochs are 1, 2, 3 without a gap."""
     assert await db.refuses(insert(JOB, epoch="1")) == "HF001"
 
 
 @pytest.mark.parametrize(("first", "second"), list(product(sorted(FINAL), repeat=2)))
-async def test_a_job_ends_only_once(db: ByHand, first: State, second: State) -> None:
+async def test_a_job_has_only_one_final_state(db: ByHand, first: State, second: State) -> None:
     """R000-17, R000-18, R001-13, S6: a second terminal state, the same one included, is refused."""
     await walk(db, State.QUEUED, State.RUNNING, first)
     assert await db.refuses(move(JOB, second)) == "HF001"
@@ -81,7 +81,7 @@ async def test_a_job_ends_only_once(db: ByHand, first: State, second: State) -> 
 
 
 async def columns_of_jobs(db: ByHand) -> dict[str, str]:
-    """Name and a value nobody has there yet."""
+    """Each column with a value that differs from the stored one."""
     if db.time.startswith("timestamptz"):
         rows = await db.run(
             "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'holdfast_jobs'"
@@ -94,7 +94,7 @@ async def columns_of_jobs(db: ByHand) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("final", sorted(FINAL))
-async def test_nothing_changes_after_the_end(db: ByHand, final: State) -> None:
+async def test_no_column_of_a_finished_job_can_change(db: ByHand, final: State) -> None:
     """S6: every column is tried, with a new value and with its own."""
     await walk(db, State.QUEUED, State.RUNNING, final, idempotency_key="'k'", key_live="TRUE")
     before = await db.run("SELECT * FROM holdfast_jobs")
@@ -106,7 +106,7 @@ async def test_nothing_changes_after_the_end(db: ByHand, final: State) -> None:
     assert await db.run("SELECT * FROM holdfast_jobs") == before
 
 
-async def test_a_finished_job_gives_its_key_away_and_that_is_all(db: ByHand) -> None:
+async def test_a_finished_job_can_only_free_its_key(db: ByHand) -> None:
     """C-18: key_live true -> false is the only change allowed on a final row."""
     await walk(db, State.QUEUED, State.RUNNING, State.DEAD, idempotency_key="'k'", key_live="TRUE")
     assert await db.refuses("UPDATE holdfast_jobs SET key_live = FALSE, result = '1'") == "HF001"
@@ -124,7 +124,7 @@ async def test_a_finished_job_without_a_live_key_gains_none(db: ByHand) -> None:
         assert await db.refuses(f"UPDATE holdfast_jobs SET key_live = {value}") == "HF001"
 
 
-async def test_one_live_key_names_one_job_of_a_tenant(db: ByHand) -> None:
+async def test_a_live_key_is_unique_per_tenant(db: ByHand) -> None:
     """R001-44, R001-58, C-18, S2."""
     await db.run(insert(job_id(1), idempotency_key="'k'", key_live="TRUE"))
     assert await db.refuses(insert(job_id(2), idempotency_key="'k'", key_live="TRUE")) == "constraint"
@@ -145,7 +145,7 @@ async def test_only_finished_jobs_may_be_deleted(db: ByHand) -> None:
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
 async def test_no_job_is_replaced_by_another_of_its_id(fresh_sqlite_url: str, state: State) -> None:
-    """S6: SQLite's REPLACE deletes the old row without a word to the trigger that keeps it."""
+    """S6: SQLite's REPLACE deletes the old row without calling the delete trigger."""
     async with by_hand(fresh_sqlite_url) as db:
         await insert_anyhow(db, [insert(JOB, state)])
         assert await db.refuses(insert(JOB).replace("INSERT", "INSERT OR REPLACE", 1)) == "HF001"
@@ -174,7 +174,7 @@ async def test_a_claim_raises_the_epoch_by_one_and_nothing_else_does(db: ByHand,
 
 
 @pytest.mark.parametrize("change", [f"id = '{OTHER}'", "tenant = 'other'", f"moves = {ALL_MOVES - 1}", "moves = 0"])
-async def test_id_tenant_and_moves_are_fixed_at_birth(db: ByHand, change: str) -> None:
+async def test_id_tenant_and_moves_cannot_change(db: ByHand, change: str) -> None:
     await walk(db, State.QUEUED)
     assert await db.refuses(f"UPDATE holdfast_jobs SET {change}") == "HF001"
     assert await db.refuses(f"{move(JOB, State.RUNNING).replace('SET', f'SET {change},')}") == "HF001"
@@ -195,14 +195,14 @@ async def test_id_tenant_and_moves_are_fixed_at_birth(db: ByHand, change: str) -
         "key_live = TRUE",
     ],
 )
-async def test_a_row_that_contradicts_itself_is_refused(db: ByHand, change: str) -> None:
+async def test_an_inconsistent_job_row_is_refused(db: ByHand, change: str) -> None:
     """C-31: explicit states with constraints, nothing derived."""
     await walk(db, State.QUEUED)
     assert await db.refuses(f"UPDATE holdfast_jobs SET {change}") in ("constraint", "HF001")
 
 
 @pytest.mark.parametrize("lost", ["lease_token", "lease_worker", "lease_expires_at"])
-async def test_a_running_job_has_a_whole_lease(db: ByHand, lost: str) -> None:
+async def test_a_running_job_has_a_complete_lease(db: ByHand, lost: str) -> None:
     """R001-12, R001-29, R001-31."""
     await walk(db, State.QUEUED)
     assert await db.refuses(move(JOB, State.RUNNING, **{lost: "NULL"})) == "constraint"
@@ -245,7 +245,7 @@ async def test_the_audit_log_is_append_only(db: ByHand) -> None:
     assert await db.refuses("DELETE FROM holdfast_audit") == "HF002"
 
 
-async def test_the_key_of_a_worker_and_no_other_names_one(db: ByHand) -> None:
+async def test_only_a_worker_key_names_a_worker(db: ByHand) -> None:
     columns = "(id, kind, tenant, digest, scopes, worker_id, created_at)"
     key = f"INSERT INTO holdfast_keys {columns} VALUES ('k', 'KIND', 'default', 'd', '[]', WORKER, {{t}})"
     assert await db.refuses(key.replace("KIND", "worker").replace("WORKER", "NULL")) == "constraint"
@@ -253,11 +253,11 @@ async def test_the_key_of_a_worker_and_no_other_names_one(db: ByHand) -> None:
     assert await db.accepts(key.replace("KIND", "worker").replace("WORKER", f"'{OTHER}'"))
 
 
-ACTORS = ("client", "api", "worker", "system", "nobody", "")
+ACTORS = ("client", "api", "worker", "system", "stranger", "")
 
 
-async def test_the_history_admits_no_actor_who_may_not_make_the_move(db: ByHand) -> None:
-    """R000-25..27, C-8: each move only by those the lifecycles know for it, whatever wrote the row."""
+async def test_an_event_is_refused_if_its_actor_may_not_make_the_move(db: ByHand) -> None:
+    """R000-25..27, C-8: each move only by the actors that the lifecycles name."""
     let_through = set()
     for seq, ((source, target), actor) in enumerate(product(PAIRS, ACTORS), start=1):
         if await db.accepts(event(seq, target, actor, source), or_refuses_with="constraint"):
@@ -266,7 +266,7 @@ async def test_the_history_admits_no_actor_who_may_not_make_the_move(db: ByHand)
 
 
 @pytest.mark.parametrize("target", [State.CREATED, State.QUEUED, None], ids=str)
-async def test_what_is_no_move_still_names_a_known_actor(db: ByHand, target: State | None) -> None:
+async def test_an_event_that_is_no_move_needs_a_known_actor(db: ByHand, target: State | None) -> None:
     accepted = [
         actor
         for seq, actor in enumerate(ACTORS, start=1)
@@ -275,7 +275,7 @@ async def test_what_is_no_move_still_names_a_known_actor(db: ByHand, target: Sta
     assert accepted == ["client", "api", "worker", "system"]
 
 
-async def test_workers_and_parts_have_only_words_and_numbers_that_exist(db: ByHand) -> None:
+async def test_workers_and_parts_accept_only_known_states_and_valid_numbers(db: ByHand) -> None:
     """R003-24, R003-31: also from hand-typed SQL."""
     worker = (
         "INSERT INTO holdfast_workers (id, kind, capabilities, offers, metadata, liveness, registered_at,"
@@ -293,7 +293,7 @@ async def test_workers_and_parts_have_only_words_and_numbers_that_exist(db: ByHa
 # -- a job that waits for an attempt has one left --------------------------------------------------------------------
 
 
-async def test_no_waiting_job_is_without_an_attempt(db: ByHand) -> None:
+async def test_a_waiting_job_must_have_an_attempt_left(db: ByHand) -> None:
     """A claim takes many jobs at once, and this one would fail it for all of them."""
     assert await db.refuses(insert(JOB, max_attempts="0")) == "constraint"
     await walk(db, State.QUEUED, max_attempts="2")
@@ -301,7 +301,7 @@ async def test_no_waiting_job_is_without_an_attempt(db: ByHand) -> None:
     await db.run("UPDATE holdfast_jobs SET max_attempts = 1")
 
 
-async def test_no_retry_that_is_not_due_yet_loses_its_attempt(db: ByHand) -> None:
+async def test_a_retrying_job_that_is_not_due_must_keep_an_attempt(db: ByHand) -> None:
     await walk(db, State.QUEUED, State.RUNNING, max_attempts="2")
     await db.run(move(JOB, State.RETRYING, due="FALSE", attempt="1"))
     for change in ("max_attempts = attempt", "attempt = max_attempts, epoch = epoch"):

@@ -1,6 +1,6 @@
 """One of several processes on one SQLite file: creates jobs, then claims and completes until nothing is left.
 
-    python -m tests.store.crowd sqlite:////tmp/jobs.db 50
+    python -m tests.store.concurrent_process sqlite:////tmp/jobs.db 50
 
 It prints the ids it created and the ids it claimed, as JSON.
 """
@@ -14,7 +14,7 @@ from holdfast.model import NewJob
 from holdfast.store import open_store
 
 
-async def take_part(url: str, number: int) -> dict[str, list[str]]:
+async def create_claim_and_complete(url: str, number: int) -> dict[str, list[str]]:
     engine = Engine(await open_store(url))
     worker = (await engine.workers.register(name="one of many")).id
     created = [(await engine.create(NewJob(type="echo", payload={"n": n}))).id for n in range(number)]
@@ -28,4 +28,4 @@ async def take_part(url: str, number: int) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(take_part(sys.argv[1], int(sys.argv[2])))))
+    print(json.dumps(asyncio.run(create_claim_and_complete(sys.argv[1], int(sys.argv[2])))))

@@ -1,4 +1,4 @@
-"""Hints: whoever waits hears soon that there may be work, across processes, and nobody pays much for it."""
+"""Hints: a waiting process learns soon that there may be work, across processes, at low cost."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ LONG, SHORT = 30.0, 0.2
 
 
 @pytest.fixture
-async def teller(store_url: str) -> AsyncIterator[Engine]:
-    """An engine that wakes other processes: on SQLite its commits do, on PostgreSQL it says so."""
+async def waking_engine(store_url: str) -> AsyncIterator[Engine]:
+    """An engine that wakes other processes: by its commits on SQLite, by NOTIFY on PostgreSQL."""
     engine = Engine(await open_store(store_url))
     notifier = Notifier(engine.store, Clock()) if isinstance(engine.store, PostgresStore) else None
     if notifier:
@@ -37,63 +37,64 @@ async def teller(store_url: str) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-async def presence(store_url: str, teller: Engine) -> AsyncIterator[Presence]:
+async def presence(store_url: str, waking_engine: Engine) -> AsyncIterator[Presence]:
     presence = await open_presence(store_url)
     yield presence
     await presence.close()
 
 
-async def falls_silent(presence: Presence) -> None:
+async def assert_hints_end(presence: Presence) -> None:
     for _ in range(10):
         if not await presence.wait(SHORT):
             return
-    pytest.fail("there is no end to it")
+    pytest.fail("hints keep coming")
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_waits_hears_of_a_new_job(teller: Engine, presence: Presence) -> None:
+async def test_a_waiting_process_gets_a_hint_for_a_new_job(waking_engine: Engine, presence: Presence) -> None:
     waiting = asyncio.create_task(presence.wait(LONG))
-    await teller.create(NewJob(type="echo"))
+    await waking_engine.create(NewJob(type="echo"))
     assert await waiting
 
 
-async def test_a_hint_is_kept_until_somebody_waits_and_then_it_is_used_up(teller: Engine, presence: Presence) -> None:
-    await teller.create(NewJob(type="echo"))
+async def test_a_hint_is_kept_until_the_next_wait_and_then_consumed(waking_engine: Engine, presence: Presence) -> None:
+    await waking_engine.create(NewJob(type="echo"))
     assert await presence.wait(LONG)
-    await falls_silent(presence)  # one job may be heard of twice, not for ever
+    await assert_hints_end(presence)  # one job may be heard of twice, not for ever
 
 
-async def test_without_a_hint_the_time_runs_out(presence: Presence) -> None:
+async def test_a_wait_without_a_hint_times_out(presence: Presence) -> None:
     assert not await presence.wait(SHORT)
 
 
-async def test_to_look_for_work_wakes_nobody(teller: Engine, presence: Presence) -> None:
-    """Else two idle workers would keep each other awake."""
-    worker = (await teller.workers.register()).id
-    await teller.claim(worker)
-    await falls_silent(presence)
+async def test_polling_and_empty_claims_send_no_hint(waking_engine: Engine, presence: Presence) -> None:
+    """Otherwise two idle workers would keep waking each other."""
+    worker = (await waking_engine.workers.register()).id
+    await waking_engine.claim(worker)
+    await assert_hints_end(presence)
     for _ in range(3):
-        assert await teller.claim(worker) == []
-        await teller.polls.poll(worker)
+        assert await waking_engine.claim(worker) == []
+        await waking_engine.polls.poll(worker)
     assert not await presence.wait(SHORT)
 
 
-async def test_a_job_of_another_process_is_heard_of(fresh_sqlite_url: str) -> None:
-    """On SQLite nobody tells: the file itself shows that somebody has written."""
+async def test_a_commit_of_another_process_on_the_sqlite_file_is_a_hint(fresh_sqlite_url: str) -> None:
+    """On SQLite there is no notification: the file shows that another process has written."""
     await (await open_store(fresh_sqlite_url)).close()
     presence = await open_presence(fresh_sqlite_url)
     waiting = asyncio.create_task(presence.wait(LONG))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.store.crowd", fresh_sqlite_url, "1"), stdout=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-m", "tests.store.concurrent_process", fresh_sqlite_url, "1"),
+        stdout=asyncio.subprocess.DEVNULL,
     )
     assert await waiting
     await process.wait()
     await presence.close()
 
 
-async def test_an_ear_for_some_queues_does_not_hear_of_others() -> None:
+async def test_a_wake_signal_for_some_queues_ignores_others() -> None:
     signal = WakeSignal(["mail", "video"])
     signal.wake({"images"})
     assert not await signal.wait(SHORT)
@@ -103,7 +104,7 @@ async def test_an_ear_for_some_queues_does_not_hear_of_others() -> None:
     assert await signal.wait(LONG)
 
 
-async def test_an_ear_hears_from_other_threads() -> None:
+async def test_a_wake_signal_can_be_set_from_another_thread() -> None:
     signal = WakeSignal()
     waiting = asyncio.create_task(signal.wait(LONG))
     await asyncio.sleep(0)
@@ -113,18 +114,18 @@ async def test_an_ear_hears_from_other_threads() -> None:
     thread.join()
 
 
-def test_an_ear_whose_loop_has_ended_is_deaf_and_nothing_worse() -> None:
+def test_a_wake_signal_whose_event_loop_has_ended_raises_nothing() -> None:
     async def make() -> WakeSignal:
         return WakeSignal()
 
     asyncio.run(make()).wake({"default"})
 
 
-# -- telling ----------------------------------------------------------------------------------------------------------
+# -- sending ----------------------------------------------------------------------------------------------------------
 
 
-class Notices:
-    """What is said on the channel, and a store to say it with."""
+class RecordedNotifications:
+    """The notifications on the channel, and a store that sends them."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
@@ -136,7 +137,7 @@ class Notices:
         self.payloads.append(said[-1])
 
     async def queues(self, number: int) -> list[list[str]]:
-        """Of that many notices, once they are here."""
+        """The queues of so many notifications, once they have arrived."""
         async with asyncio.timeout(LONG):
             while True:
                 if len(self.payloads) >= number:
@@ -145,61 +146,67 @@ class Notices:
 
 
 @pytest.fixture
-async def notices(fresh_postgres_url: str) -> AsyncIterator[Notices]:
+async def notifications(fresh_postgres_url: str) -> AsyncIterator[RecordedNotifications]:
     store = await open_store(fresh_postgres_url)
     assert isinstance(store, PostgresStore)
-    notices = Notices(store)
+    notifications = RecordedNotifications(store)
     connection = await asyncpg.connect(fresh_postgres_url)
-    await connection.add_listener(CHANNEL, notices.hear)
-    yield notices
+    await connection.add_listener(CHANNEL, notifications.hear)
+    yield notifications
     await connection.close()
     await store.close()
 
 
-async def test_the_first_goes_at_once_and_the_rest_together(notices: Notices) -> None:
-    """K32: however many commits, few notices; but every queue is named."""
-    notifier = Notifier(notices.store, Clock())
+async def test_the_first_notification_is_sent_immediately_and_later_ones_are_combined(
+    notifications: RecordedNotifications,
+) -> None:
+    """K32: few notifications for many commits; every queue is named."""
+    notifier = Notifier(notifications.store, Clock())
     notifier({"first"})
     await asyncio.sleep(0)
     for number in range(1000):
         notifier({f"q{number % 20}"})
     await notifier.close()
-    said = await notices.queues(2)
+    said = await notifications.queues(2)
     assert said == [["first"], sorted(f"q{number}" for number in range(20))]
 
 
-async def test_what_waits_is_sent_before_the_end(notices: Notices) -> None:
-    notifier = Notifier(notices.store, Clock())
+async def test_close_sends_pending_notifications(notifications: RecordedNotifications) -> None:
+    notifier = Notifier(notifications.store, Clock())
     notifier({"last"})
     await notifier.close()
-    assert await notices.queues(1) == [["last"]]
+    assert await notifications.queues(1) == [["last"]]
 
 
-async def test_too_many_names_mean_all(notices: Notices, fresh_postgres_url: str) -> None:
+async def test_too_many_queue_names_are_sent_as_all_queues(
+    notifications: RecordedNotifications, fresh_postgres_url: str
+) -> None:
     presence = await open_presence(fresh_postgres_url, queues=["mine"])
-    notifier = Notifier(notices.store, Clock())
+    notifier = Notifier(notifications.store, Clock())
     notifier({f"{number:0190}" for number in range(50)})
     assert await presence.wait(LONG)
-    await until(lambda: notices.payloads == ["*"])
+    await until(lambda: notifications.payloads == ["*"])
     notifier({"another"})
     assert not await presence.wait(SHORT)
     await notifier.close()
     await presence.close()
 
 
-async def test_quotes_and_other_letters_get_through(notices: Notices, fresh_postgres_url: str) -> None:
+async def test_queue_names_with_quotes_and_non_ascii_letters_are_sent(
+    notifications: RecordedNotifications, fresh_postgres_url: str
+) -> None:
     queues = {"it's", "back\\slash", "grüße", "x" * 200}
     presence = await open_presence(fresh_postgres_url, queues=["grüße"])
-    notifier = Notifier(notices.store, Clock())
+    notifier = Notifier(notifications.store, Clock())
     notifier(queues)
-    assert await notices.queues(1) == [sorted(queues)]
+    assert await notifications.queues(1) == [sorted(queues)]
     assert await presence.wait(LONG)
     await notifier.close()
     await presence.close()
 
 
 @pytest.mark.parametrize("payload", ["", "not ours", "7", '{"a": 1}'])
-async def test_what_others_say_on_our_channel_does_no_harm(fresh_postgres_url: str, payload: str) -> None:
+async def test_a_foreign_payload_on_the_channel_counts_as_a_hint(fresh_postgres_url: str, payload: str) -> None:
     presence = await open_presence(fresh_postgres_url, queues=["mine"])
     connection = await asyncpg.connect(fresh_postgres_url)
     await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
@@ -208,24 +215,26 @@ async def test_what_others_say_on_our_channel_does_no_harm(fresh_postgres_url: s
     await presence.close()
 
 
-async def test_a_callers_own_transaction_holds_no_notice(notices: Notices, fresh_postgres_url: str) -> None:
-    """K32: a NOTIFY in there would hold up every other commit of the server. It comes later, by a way of our own."""
-    engine = Engine(notices.store)
-    notifier = Notifier(notices.store, Clock())
+async def test_a_callers_transaction_sends_no_notification(
+    notifications: RecordedNotifications, fresh_postgres_url: str
+) -> None:
+    """K32: a NOTIFY in that transaction would block other commits of the server. It is sent later, on another connection."""
+    engine = Engine(notifications.store)
+    notifier = Notifier(notifications.store, Clock())
     engine.ctx.wakers.append(queue_waker(notifier))
     connection = await asyncpg.connect(fresh_postgres_url)
     async with connection.transaction():
         await engine.create(NewJob(type="echo"), connection=connection)
     callers = connection.get_server_pid()
     await connection.close()
-    assert await notices.queues(2) == [["default"]] * 2
+    assert await notifications.queues(2) == [["default"]] * 2
     await notifier.close()
-    assert callers not in notices.senders
+    assert callers not in notifications.senders
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
-async def test_without_a_database_hints_are_lost_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_loses_only_the_hints_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with running() as server:
         store = await PostgresStore.open(server.dsn(), Clock(), Ids())
         notifier = Notifier(store, Clock())

@@ -1,4 +1,4 @@
-"""Creating a job inside the caller's own transaction: it commits and vanishes with the caller's own rows."""
+"""Creating a job inside the caller's own transaction: it commits and rolls back with the caller's rows."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ ORDER = "INSERT INTO orders VALUES (1)"
 
 
 class Caller(NamedTuple):
-    """Somebody with a connection of their own, and a table of their own beside ours."""
+    """A caller with its own connection and its own table in the same database."""
 
     connection: Any
     run: Callable[[str], Awaitable[Any]]
@@ -101,14 +101,16 @@ async def opened(url: str) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture(params=CALLERS)
-def way_in(request: pytest.FixtureRequest) -> tuple[Callable[[str], Awaitable[Caller]], str]:
+def connect_with(request: pytest.FixtureRequest) -> tuple[Callable[[str], Awaitable[Caller]], str]:
     connect, fixture = request.param
     return connect, str(request.getfixturevalue(fixture))
 
 
 @pytest.fixture
-async def both(way_in: tuple[Callable[[str], Awaitable[Caller]], str]) -> AsyncIterator[tuple[Engine, Caller]]:
-    connect, url = way_in
+async def engine_and_caller(
+    connect_with: tuple[Callable[[str], Awaitable[Caller]], str],
+) -> AsyncIterator[tuple[Engine, Caller]]:
+    connect, url = connect_with
     async with opened(url) as engine:
         caller = await connect(url)
         await caller.run(ORDERS)
@@ -116,8 +118,8 @@ async def both(way_in: tuple[Callable[[str], Awaitable[Caller]], str]) -> AsyncI
         await caller.close()
 
 
-async def test_a_job_appears_when_the_caller_commits(both: tuple[Engine, Caller]) -> None:
-    engine, caller = both
+async def test_a_job_appears_when_the_caller_commits(engine_and_caller: tuple[Engine, Caller]) -> None:
+    engine, caller = engine_and_caller
     await caller.run("BEGIN")
     await caller.run(ORDER)
     created = await engine.create(NewJob(type="bill", payload={"order": 1}, tags=["a"]), connection=caller.connection)
@@ -129,13 +131,13 @@ async def test_a_job_appears_when_the_caller_commits(both: tuple[Engine, Caller]
     assert [event.verb for event in await engine.reads.history(job.id)] == ["create"]
 
 
-async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple[Engine, Caller]) -> None:
-    """On SQLite the file itself says so. Elsewhere nobody tells us of the commit: a hint or two come after a while."""
-    engine, caller = both
+async def test_wakers_get_hints_for_a_job_in_a_callers_transaction(engine_and_caller: tuple[Engine, Caller]) -> None:
+    """On SQLite the file shows the commit. On PostgreSQL two hints are sent some time later."""
+    engine, caller = engine_and_caller
     heard: list[str | None] = []
 
     def hear(hints: Sequence[Hint]) -> None:
-        asyncio.get_running_loop()  # where the connections of a waker are, whatever thread the job comes from
+        asyncio.get_running_loop()  # wakers run in the event loop, whatever thread the job comes from
         heard.extend(hint.job for hint in hints)
 
     engine.ctx.wakers.append(hear)
@@ -148,9 +150,9 @@ async def test_whoever_waits_hears_of_a_job_in_a_callers_transaction(both: tuple
     assert set(heard) <= {created.id}
 
 
-async def test_a_job_vanishes_when_the_caller_rolls_back(both: tuple[Engine, Caller]) -> None:
-    """Also what was interned on the way: a later create must not lean on rows that are gone."""
-    engine, caller = both
+async def test_a_job_is_gone_when_the_caller_rolls_back(engine_and_caller: tuple[Engine, Caller]) -> None:
+    """Also cached lanes and policies: a later create must not use rows that were rolled back."""
+    engine, caller = engine_and_caller
     await caller.run("BEGIN")
     created = await engine.create(NewJob(type="bill", queue="new queue"), connection=caller.connection)
     await caller.run("ROLLBACK")
@@ -163,9 +165,11 @@ async def test_a_job_vanishes_when_the_caller_rolls_back(both: tuple[Engine, Cal
     assert [lease.id for lease in await engine.claim(worker, limit=10)] == [again.id]
 
 
-async def test_a_key_names_one_job_inside_a_callers_transaction_too(both: tuple[Engine, Caller]) -> None:
+async def test_an_idempotency_key_applies_inside_a_callers_transaction(
+    engine_and_caller: tuple[Engine, Caller],
+) -> None:
     """C-18, C-19, S2."""
-    engine, caller = both
+    engine, caller = engine_and_caller
     job = NewJob(type="bill", idempotency_key="order-1")
     first = await engine.create(job)
     await caller.run("BEGIN")
@@ -180,8 +184,8 @@ async def test_a_key_names_one_job_inside_a_callers_transaction_too(both: tuple[
     assert sum(number for *_, number in await engine.reads.counts()) == 2
 
 
-async def test_many_jobs_at_once_join_the_callers_transaction(both: tuple[Engine, Caller]) -> None:
-    engine, caller = both
+async def test_many_jobs_at_once_join_the_callers_transaction(engine_and_caller: tuple[Engine, Caller]) -> None:
+    engine, caller = engine_and_caller
     await caller.run("BEGIN")
     created = await engine.create_many(
         [NewJob(type="bill", priority=n, delay_seconds=n) for n in range(20)], connection=caller.connection
@@ -191,8 +195,8 @@ async def test_many_jobs_at_once_join_the_callers_transaction(both: tuple[Engine
     assert sum(number for *_, number in await engine.reads.counts()) == len({one.id for one in created}) == 20
 
 
-async def test_a_bad_request_leaves_the_callers_transaction_usable(both: tuple[Engine, Caller]) -> None:
-    engine, caller = both
+async def test_a_bad_request_leaves_the_callers_transaction_usable(engine_and_caller: tuple[Engine, Caller]) -> None:
+    engine, caller = engine_and_caller
     await caller.run("BEGIN")
     await caller.run(ORDER)
     with pytest.raises(Invalid):
@@ -215,7 +219,7 @@ async def test_a_connection_to_the_wrong_database_is_a_typed_error(
     sqlite.close()
 
 
-async def test_what_is_no_connection_at_all_is_a_typed_error(store_url: str) -> None:
+async def test_an_object_that_is_no_connection_is_a_typed_error(store_url: str) -> None:
     async with opened(store_url) as engine:
         with pytest.raises(Invalid) as caught:
             await engine.create(NewJob(type="bill"), connection=object())
@@ -223,8 +227,10 @@ async def test_what_is_no_connection_at_all_is_a_typed_error(store_url: str) -> 
         assert await engine.reads.counts() == []
 
 
-async def test_a_caller_who_catches_our_error_and_commits_keeps_all_or_nothing(both: tuple[Engine, Caller]) -> None:
-    engine, caller = both
+async def test_a_failed_batch_in_a_callers_transaction_writes_no_job_when_the_caller_commits(
+    engine_and_caller: tuple[Engine, Caller],
+) -> None:
+    engine, caller = engine_and_caller
     await engine.create(NewJob(type="bill", idempotency_key="taken"))
     await caller.run("BEGIN")
     await caller.run(ORDER)
@@ -236,7 +242,9 @@ async def test_a_caller_who_catches_our_error_and_commits_keeps_all_or_nothing(b
     assert [(kind, number) for _, kind, _, number in await engine.reads.counts()] == [("bill", 1)]
 
 
-async def test_a_connection_without_a_transaction_keeps_all_or_nothing_too(both: tuple[Engine, Caller]) -> None:
-    engine, caller = both
+async def test_a_connection_without_a_transaction_creates_the_job_atomically(
+    engine_and_caller: tuple[Engine, Caller],
+) -> None:
+    engine, caller = engine_and_caller
     created = await engine.create(NewJob(type="bill"), connection=caller.connection)
     assert (await engine.reads.get(created.id)).state is State.QUEUED

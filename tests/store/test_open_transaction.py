@@ -1,4 +1,4 @@
-"""A transaction that code in the event loop holds open."""
+"""A transaction that code in the event loop keeps open for too long."""
 
 import pytest
 
@@ -17,7 +17,7 @@ OPEN = Query(
 )
 
 
-async def test_on_sqlite_one_that_waits_for_itself_ends_and_says_so(
+async def test_on_sqlite_a_transaction_that_waits_for_itself_is_rolled_back(
     fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.open_transaction.HELD_SECONDS_MAX", 0.1)
@@ -42,11 +42,9 @@ async def test_on_sqlite_one_that_waits_for_itself_ends_and_says_so(
         await store.close()
 
 
-async def test_on_postgres_one_that_does_nothing_is_rolled_back_and_says_so(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_on_postgres_an_idle_transaction_is_rolled_back(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if store_url.startswith("sqlite"):
-        pytest.skip("see above")
+        pytest.skip("PostgreSQL only; the test before this one covers SQLite")
     monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 0.2)
     store = await open_store(store_url)
 

@@ -1,4 +1,4 @@
-"""The connections of a PostgreSQL store: never too many, never lost, never given to two at once."""
+"""The connection pool of the PostgreSQL store: bounded, without leaks, one user per connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from tests.worker.in_process import until
 
 
 class Monotonic(MovableClock):
-    """Also the time that only runs forward stands still until it is moved."""
+    """A clock whose monotonic time the test sets."""
 
     at = 0.0
 
@@ -37,7 +37,7 @@ async def connections(fresh_postgres_url: str, opened: list[Any]) -> AsyncIterat
     await connections.close()
 
 
-async def test_one_is_opened_when_needed_and_used_again(connections: PostgresPool, opened: list[Any]) -> None:
+async def test_a_connection_is_opened_on_demand_and_reused(connections: PostgresPool, opened: list[Any]) -> None:
     for _ in range(5):
         connection = await connections.acquire()
         assert await connection.fetchval("SELECT 1") == 1
@@ -45,9 +45,7 @@ async def test_one_is_opened_when_needed_and_used_again(connections: PostgresPoo
     assert len(opened) == 1
 
 
-async def test_no_more_than_allowed_and_whoever_waits_longest_is_next(
-    connections: PostgresPool, opened: list[Any]
-) -> None:
+async def test_the_pool_is_bounded_and_serves_waiters_in_order(connections: PostgresPool, opened: list[Any]) -> None:
     first, second = await connections.acquire(), await connections.acquire()
     order: list[str] = []
 
@@ -67,7 +65,7 @@ async def test_no_more_than_allowed_and_whoever_waits_longest_is_next(
     assert len(opened) == 2
 
 
-async def test_a_closed_one_makes_room_for_another(connections: PostgresPool, opened: list[Any]) -> None:
+async def test_a_closed_connection_makes_room_for_a_new_one(connections: PostgresPool, opened: list[Any]) -> None:
     first, second = await connections.acquire(), await connections.acquire()
     waiting = asyncio.create_task(connections.acquire())
     await asyncio.sleep(0.01)
@@ -83,7 +81,7 @@ async def test_a_closed_one_makes_room_for_another(connections: PostgresPool, op
     connections.release(third)
 
 
-async def test_one_that_closed_while_nobody_had_it_is_not_handed_out(
+async def test_a_connection_that_closed_while_idle_is_not_handed_out(
     connections: PostgresPool, opened: list[Any]
 ) -> None:
     connection = await connections.acquire()
@@ -94,7 +92,7 @@ async def test_one_that_closed_while_nobody_had_it_is_not_handed_out(
     connections.release(again)
 
 
-async def test_who_gives_up_waiting_takes_nothing_along(connections: PostgresPool) -> None:
+async def test_a_cancelled_waiter_leaks_no_connection(connections: PostgresPool) -> None:
     """K37: also in the instant in which a connection was handed over."""
     first, second = await connections.acquire(), await connections.acquire()
     waiting = asyncio.create_task(connections.acquire())
@@ -109,7 +107,7 @@ async def test_who_gives_up_waiting_takes_nothing_along(connections: PostgresPoo
     connections.release(second)
 
 
-async def test_who_gives_up_before_it_is_handed_over_is_passed_by(connections: PostgresPool) -> None:
+async def test_a_waiter_cancelled_before_the_handover_is_skipped(connections: PostgresPool) -> None:
     first, second = await connections.acquire(), await connections.acquire()
     gone, stays = asyncio.create_task(connections.acquire()), asyncio.create_task(connections.acquire())
     await asyncio.sleep(0.01)
@@ -122,7 +120,7 @@ async def test_who_gives_up_before_it_is_handed_over_is_passed_by(connections: P
     connections.release(second)
 
 
-async def test_a_connection_that_cannot_be_opened_takes_no_place(fresh_postgres_url: str) -> None:
+async def test_a_failed_connect_does_not_use_up_the_pool(fresh_postgres_url: str) -> None:
     broken = True
 
     async def connect() -> Any:
@@ -139,7 +137,7 @@ async def test_a_connection_that_cannot_be_opened_takes_no_place(fresh_postgres_
     await connections.close()
 
 
-async def test_what_nobody_needs_for_long_is_closed(fresh_postgres_url: str) -> None:
+async def test_a_connection_idle_for_long_is_closed(fresh_postgres_url: str) -> None:
     clock = Monotonic()
 
     async def connect() -> Any:
@@ -157,7 +155,7 @@ async def test_what_nobody_needs_for_long_is_closed(fresh_postgres_url: str) -> 
     await connections.close()
 
 
-async def test_closing_waits_for_what_is_in_use(connections: PostgresPool) -> None:
+async def test_close_waits_for_connections_in_use(connections: PostgresPool) -> None:
     connection = await connections.acquire()
     closing = asyncio.create_task(connections.close())
     await asyncio.sleep(0.02)
