@@ -1,4 +1,4 @@
-"""Steps that many stories share: let a worker of an app do what there is, and count what the database holds."""
+"""Steps shared by many tests: run a worker of an app until no job is left, and count the jobs of the database."""
 
 import asyncio
 from typing import Any
@@ -10,9 +10,11 @@ from holdfast.worker.executor import HandlerResources
 from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.database import DatabaseSource
 
+NO_BACKOFF = {"backoff_base_seconds": 0}
 
-class Emptied(DatabaseSource):
-    """It lets its worker stop when there is nothing left to claim."""
+
+class StopsWhenIdle(DatabaseSource):
+    """A source that stops its worker when there is nothing left to claim."""
 
     claimed = 0
     idle = False  # at the last look: what ended since then may be there to be claimed again
@@ -35,12 +37,12 @@ class Emptied(DatabaseSource):
 async def drained(app: App, *, capabilities: dict[str, Any] | None = None, **config: Any) -> int:
     """One worker, as it runs in production, works until there is nothing left to claim; how many jobs that were.
 
-    Nobody renews its leases: they are long enough.
+    No heartbeats are sent: the leases are long enough.
     """
     engine = await app.engine()
     presence = await open_presence(app.settings.url)
     registered = await engine.workers.register(name="tester", capabilities=capabilities or {})
-    source = Emptied(engine, presence, app.clock, worker=registered.id)
+    source = StopsWhenIdle(engine, presence, app.clock, worker=registered.id)
     try:
         async with app.lifespan_state() as state:
             source.worker_of = Worker(

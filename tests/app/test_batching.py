@@ -1,4 +1,4 @@
-"""Group commit: callers in one process share commits, and neither mistakes nor cancellations of one reach another."""
+"""Group commit: callers in one process share commits; errors and cancellations of one do not affect others."""
 
 import asyncio
 from typing import Any
@@ -55,7 +55,7 @@ class TestEnqueue:
         assert [(await job.get()).payload["n"] for job in jobs[::40]] == list(range(0, 400, 40))
         assert await jobs_in(app) == 401
 
-    async def test_a_lone_caller_waits_for_nobody(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_a_single_caller_does_not_wait_for_a_batch(self, app: App, number: Definition[[int], int]) -> None:
         await number.enqueue(0)
 
         async def one_by_one() -> None:
@@ -75,16 +75,20 @@ class TestEnqueue:
             [row] = await ask(await app.engine(), "SELECT count(DISTINCT pos) AS commits FROM holdfast_events")
             assert row["commits"] <= 10
 
-    async def test_a_mistake_fails_alone(self, app: App, number: Definition[[int], int]) -> None:
-        """One that only the engine can find, in the middle of a batch."""
+    async def test_an_invalid_request_in_a_batch_fails_only_its_own_caller(
+        self, app: App, number: Definition[[int], int]
+    ) -> None:
+        """An error that only the engine can find, in the middle of a batch."""
         calls = [number.options(queue="\n" if n in (3, 77) else "q").enqueue(n) for n in range(100)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         wrong = {place for place, answer in enumerate(answers) if isinstance(answer, Invalid)}
         assert wrong == {3, 77}
         assert await jobs_in(app) == 98
 
-    async def test_whoever_is_cancelled_takes_nobody_along(self, app: App, number: Definition[[int], int]) -> None:
-        """F42, K37: at whichever await it comes, others get their jobs, once, and the store goes on."""
+    async def test_a_cancelled_caller_does_not_affect_others_in_its_batch(
+        self, app: App, number: Definition[[int], int]
+    ) -> None:
+        """F42, K37: at any await, the others get their jobs, once, and the store continues."""
         await number.enqueue(-1)
         expected = {-1}
         for turns in range(12):
@@ -106,8 +110,10 @@ class TestEnqueue:
         assert (await (await number.enqueue(999)).get()).payload == {"n": 999}
 
     @pytest.mark.postgres
-    async def test_nor_does_it_leak_connections_or_open_transactions(self, fresh_postgres_url: str) -> None:
-        """K37: the pool has ten, and each is as it was."""
+    async def test_a_cancelled_caller_leaks_no_connection_and_no_open_transaction(
+        self, fresh_postgres_url: str
+    ) -> None:
+        """K37: the pool has ten connections, and each is usable afterwards."""
         async with App(database_url=fresh_postgres_url) as app:
 
             @app.job()
@@ -123,16 +129,20 @@ class TestEnqueue:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
             async with asyncio.timeout(60):
-                await asyncio.gather(*(number.options(idempotency_key=f"a{n}").enqueue(n) for n in range(30)))
+                keyed_jobs = [number.options(idempotency_key=f"a{n}").enqueue(n) for n in range(30)]
+                assert len({job.id for job in await asyncio.gather(*keyed_jobs)}) == 30
+            pool = (await app.engine()).store._connections  # type: ignore[attr-defined]
+            await until(lambda: len(pool._idle) == len(pool._all))
+            assert len(pool._all) <= 10, "every connection went back to the pool"
             looking = await asyncpg.connect(fresh_postgres_url)
             await assert_none_is_left_open(looking)
             await looking.close()
 
 
 class TestBatches:
-    """The mechanism alone, with a store that a test holds in its hand."""
+    """The batcher alone, with a fake send function."""
 
-    async def test_what_arrives_while_a_batch_is_under_way_goes_into_the_next(self) -> None:
+    async def test_items_that_arrive_during_a_batch_go_into_the_next_one(self) -> None:
         sent: list[list[int]] = []
         gate = asyncio.Event()
 
@@ -149,8 +159,8 @@ class TestBatches:
         assert await asyncio.gather(*tasks) == [10, 20, 30, 40, 50, 60, 70]
         assert sent == [[1], [2, 3, 4, 5], [6, 7]]
 
-    async def test_with_turns_those_who_came_at_the_same_moment_go_together(self) -> None:
-        """As behind a server: nobody goes ahead of the crowd he came with, and who comes alone goes alone."""
+    async def test_with_turns_concurrent_items_are_sent_in_one_batch(self) -> None:
+        """As in a server: concurrent items are sent together, and a single item is sent alone."""
         sent: list[list[int]] = []
 
         async def send(items: list[int]) -> list[int]:
@@ -163,7 +173,7 @@ class TestBatches:
         assert await batches.put(9) == 9
         assert sent == [list(range(9)), [9]]
 
-    async def test_with_turns_the_first_may_be_cancelled_and_the_others_are_served(self) -> None:
+    async def test_with_turns_a_cancelled_first_caller_does_not_affect_the_others(self) -> None:
         async def send(items: list[int]) -> list[int]:
             await asyncio.sleep(0)
             return items
@@ -178,7 +188,7 @@ class TestBatches:
                 answers = await asyncio.gather(*tasks, return_exceptions=True)
             assert answers[1:] == [2, 3]
 
-    async def test_a_refusal_is_searched_for_and_fails_alone(self) -> None:
+    async def test_a_refused_batch_is_bisected_and_only_the_invalid_item_fails(self) -> None:
         sent: list[int] = []
 
         async def send(items: list[int]) -> list[int]:
@@ -194,7 +204,7 @@ class TestBatches:
         assert [answer for answer in answers if isinstance(answer, int)] == [item for item in range(64) if item != 13]
         assert len(sent) <= 14  # the first alone, then halves of halves, not one by one
 
-    async def test_an_answer_may_be_a_refusal_by_itself(self) -> None:
+    async def test_a_batch_may_return_an_error_per_item(self) -> None:
         async def send(items: list[int]) -> list[int | HoldfastError]:
             await asyncio.sleep(0)
             return [Invalid("odd") if item % 2 else item for item in items]
@@ -204,8 +214,8 @@ class TestBatches:
         assert [type(answer) for answer in answers] == [int, Invalid, int, Invalid]
 
     @pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("our own mistake")])
-    async def test_trouble_reaches_everybody_once_and_the_next_are_served(self, error: Exception) -> None:
-        """Also those who came while what failed was under way: alone at first, then a batch."""
+    async def test_a_failed_batch_fails_each_of_its_callers_once_and_later_ones_succeed(self, error: Exception) -> None:
+        """Also those that arrived during the failing batch."""
         calls = 0
         gate = asyncio.Event()
 
@@ -227,7 +237,7 @@ class TestBatches:
             answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert answers == [error, error, error, 4]
 
-    async def test_a_lone_caller_who_is_cancelled_leaves_the_others_served(self) -> None:
+    async def test_a_cancelled_first_caller_does_not_block_waiting_callers(self) -> None:
         sent: list[list[int]] = []
 
         async def send(items: list[int]) -> list[int]:
@@ -245,7 +255,7 @@ class TestBatches:
         assert answers[1] == 2
         assert sent == [[1], [2]]
 
-    async def test_when_the_event_loop_ends_nobody_is_left_waiting(self) -> None:
+    async def test_all_callers_are_cancelled_when_the_event_loop_ends(self) -> None:
         async def send(items: list[int]) -> list[int]:
             await (asyncio.sleep(0) if items == [0] else asyncio.Event().wait())
             return items

@@ -11,7 +11,7 @@ from tests.worker.in_process import until, working
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_a_parent_goes_on_when_its_children_have_ended_and_holds_no_slot_meanwhile(app: App, kind: str) -> None:
+async def test_a_parent_that_waits_for_children_holds_no_slot_and_continues_when_they_end(app: App, kind: str) -> None:
     @app.job(max_attempts=1)
     async def page(number: int) -> int:
         if number == 2:
@@ -45,7 +45,7 @@ async def test_a_parent_goes_on_when_its_children_have_ended_and_holds_no_slot_m
     assert [event.reason for event in releases] == ["waiting_for_children"]
 
 
-async def test_an_app_wakes_a_snoozed_job_as_from_a_webhook(app: App) -> None:
+async def test_app_wake_ends_the_snooze_of_a_job(app: App) -> None:
     @app.job()
     async def provider(ctx: Context) -> str:
         if ctx.checkpoint is None:

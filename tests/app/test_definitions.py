@@ -1,4 +1,4 @@
-"""Defining jobs: what `@app.job(...)` makes of a function, and what it refuses, at once and in plain words."""
+"""Defining jobs: what `@app.job(...)` makes of a function, and which mistakes it refuses."""
 
 import asyncio
 import functools
@@ -21,8 +21,8 @@ def app() -> App:
     return App()
 
 
-class TestTheFunction:
-    async def test_it_stays_the_function_it_was(self, app: App) -> None:
+class TestFunction:
+    async def test_a_decorated_async_function_can_be_called_directly(self, app: App) -> None:
         @app.job()
         async def double(number: int) -> int:
             """Twice as much."""
@@ -32,14 +32,14 @@ class TestTheFunction:
         assert (double.__name__, double.__doc__) == ("double", "Twice as much.")
         assert list(inspect.signature(double).parameters) == ["number"]
 
-    def test_a_sync_one_too(self, app: App) -> None:
+    def test_a_decorated_sync_function_can_be_called_directly(self, app: App) -> None:
         @app.job()
         def double(number: int) -> int:
             return 2 * number
 
         assert double(number=21) == 42
 
-    async def test_a_test_may_hand_it_a_context_of_its_own(self, app: App) -> None:
+    async def test_a_direct_call_accepts_any_context_object(self, app: App) -> None:
         @app.job()
         async def attempt(ctx: Context) -> int:
             return ctx.attempt
@@ -49,7 +49,7 @@ class TestTheFunction:
 
         assert await attempt(First()) == 1
 
-    def test_options_leave_the_definition_as_it_is(self, app: App) -> None:
+    def test_options_return_a_new_definition_with_the_same_name(self, app: App) -> None:
         @app.job()
         async def mail() -> None: ...
 
@@ -58,15 +58,15 @@ class TestTheFunction:
         assert urgent.options(queue="post").name == urgent.name == mail.name == "mail"
 
 
-class TestTheName:
-    def test_it_is_the_functions_own_unless_another_is_given(self, app: App) -> None:
+class TestName:
+    def test_the_job_type_defaults_to_the_name_of_the_function(self, app: App) -> None:
         async def mail() -> None: ...
 
         assert app.job()(mail).name == "mail"
         assert app.job("SEND_EMAIL")(mail).name == "SEND_EMAIL"
         assert set(app.handlers) == {"mail", "SEND_EMAIL"}
 
-    def test_it_names_one_function_in_an_app(self, app: App) -> None:
+    def test_a_job_type_can_be_defined_once_per_app(self, app: App) -> None:
         async def mail() -> None: ...
 
         first = app.job()(mail)
@@ -77,12 +77,12 @@ class TestTheName:
         App().job()(mail)  # another app is another matter
 
     @pytest.mark.parametrize("name", [" ", "a\nb", "x" * 201, 5])
-    def test_it_must_be_one_that_can_be_shown(self, app: App, name: Any) -> None:
+    def test_an_unprintable_or_overlong_job_type_is_refused(self, app: App, name: Any) -> None:
         with pytest.raises(Invalid) as refused:
             app.job(name)(asyncio.sleep)
         assert refused.value.code == "invalid_field"
 
-    def test_a_decorator_without_parentheses_is_told_so(self, app: App) -> None:
+    def test_the_decorator_without_parentheses_is_refused_with_a_hint(self, app: App) -> None:
         with pytest.raises(Invalid, match=r"`@app.job\(\)`"):
 
             @app.job  # type: ignore[arg-type]
@@ -91,8 +91,8 @@ class TestTheName:
         assert app.handlers == {}
 
 
-class TestWhatIsSaidAboutIt:
-    def test_it_is_declared_for_every_process_to_see(self, app: App) -> None:
+class TestOptions:
+    def test_options_become_the_declared_job_type(self, app: App) -> None:
         @app.job(
             "FILM",
             queue="films",
@@ -140,7 +140,7 @@ class TestWhatIsSaidAboutIt:
             ({"cpu_seconds": -1, "isolation": "process"}, "invalid_field cpu_seconds"),
         ],
     )
-    def test_a_mistake_is_refused_where_it_was_made(self, app: App, said: dict[str, Any], code: str) -> None:
+    def test_an_invalid_option_is_refused_at_definition(self, app: App, said: dict[str, Any], code: str) -> None:
         async def film() -> None: ...
 
         with pytest.raises(Invalid) as refused:
@@ -148,35 +148,35 @@ class TestWhatIsSaidAboutIt:
         assert code_of(refused.value) == code
         assert app.handlers == {}
 
-    def test_a_mistyped_name_is_answered_with_the_nearest(self, app: App) -> None:
+    def test_an_unknown_lifecycle_suggests_the_nearest(self, app: App) -> None:
         with pytest.raises(UnknownName, match="did you mean 'default'"):
             app.job(lifecycle="defualt")(asyncio.sleep)
 
-    def test_a_mistyped_word_is_answered_with_the_nearest_and_all_there_are(self, app: App) -> None:
+    def test_an_unknown_option_suggests_the_nearest_and_lists_all(self, app: App) -> None:
         with pytest.raises(
             Invalid, match=r"unknown option 'quue'; did you mean 'queue'\? there are .*, lease_seconds, "
         ):
             app.job(quue="mail")
 
-    def test_the_options_that_there_are_are_each_listed_once_and_in_order(self, app: App) -> None:
+    def test_the_listed_options_are_sorted_and_unique(self, app: App) -> None:
         with pytest.raises(Invalid) as refused:
             app.job(quue="mail")
         listed = refused.value.message.partition("there are ")[2].split(", ")
         assert {"errors", "max_attempts", "queue"} < set(listed)
         assert listed == sorted(set(listed))
 
-    def test_a_treatment_that_there_is_not_is_answered_with_those_there_are(self, app: App) -> None:
+    def test_an_unknown_error_treatment_lists_the_valid_ones(self, app: App) -> None:
         with pytest.raises(
             Invalid, match="ValueError cannot be treated as 'fatal', only as transient, throttled, perm"
         ):
             app.job(errors={ValueError: "fatal"})(asyncio.sleep)
 
-    def test_a_knob_is_judged_beside_the_others_of_its_lifecycle(self, app: App) -> None:
+    def test_an_option_is_validated_together_with_the_policy_of_its_lifecycle(self, app: App) -> None:
         """A heartbeat of 60 s would be too slow for the default lease of 30 s; crawl has one of 90 s."""
         app.job("crawl", lifecycle="crawl", heartbeat_seconds=60)(asyncio.sleep)
         assert app.handlers["crawl"].declared.policy == {"heartbeat_seconds": 60}
 
-    def test_a_lifecycle_of_the_apps_own_can_be_named(self) -> None:
+    def test_a_custom_lifecycle_of_the_app_can_be_used(self) -> None:
         moves = [
             "claim:    queued -> running    by worker",
             "complete: running -> succeeded by worker",
@@ -191,12 +191,12 @@ class TestWhatIsSaidAboutIt:
         assert app.handlers["sleep"].declared.lifecycle == "patient"
 
 
-class TestWhereItRuns:
+class TestIsolation:
     async def _async(self) -> None: ...
 
     def _sync(self) -> None: ...
 
-    def test_the_kind_of_function_decides_unless_it_asks_for_a_process(self, app: App) -> None:
+    def test_isolation_defaults_to_loop_or_thread_by_the_kind_of_function(self, app: App) -> None:
         for name, function, isolation, kept in (
             ("a", self._async, None, "loop"),
             ("b", self._async, "loop", "loop"),
@@ -208,11 +208,11 @@ class TestWhereItRuns:
             app.job(name, isolation=isolation)(function)
             assert app.handlers[name].isolation == kept
 
-    def test_limits_are_for_processes(self, app: App) -> None:
+    def test_memory_and_cpu_limits_apply_to_process_isolation(self, app: App) -> None:
         app.job("big", isolation="process", memory_mb=512, cpu_seconds=1.5)(self._sync)
         assert (app.handlers["big"].memory_bytes, app.handlers["big"].cpu_seconds) == (512 * 2**20, 1.5)
 
-    def test_only_functions_run(self, app: App) -> None:
+    def test_a_handler_must_be_a_function(self, app: App) -> None:
         defined = app.job("defined")(self._sync)
         for thing in (functools.partial(self._sync), App, None, defined):
             with pytest.raises(Invalid, match="a handler is a function"):
@@ -221,7 +221,7 @@ class TestWhereItRuns:
 
 
 class TestParameters:
-    def test_a_context_is_found_by_its_annotation_and_never_asked_for(self, app: App) -> None:
+    def test_the_context_parameter_is_found_by_its_annotation(self, app: App) -> None:
         @app.job()
         async def first(ctx: Context, number: int) -> None: ...
 
@@ -231,7 +231,7 @@ class TestParameters:
         assert (first.handler.signature.context, first.handler.signature.names) == ("ctx", ("number",))
         assert (last.handler.signature.context, last.handler.signature.names) == ("job", ("number",))
 
-    def test_what_cannot_be_a_handler_is_refused(self, app: App) -> None:
+    def test_a_function_with_an_unsupported_signature_is_refused(self, app: App) -> None:
         def positional(number: int, /) -> None: ...
 
         def several(*numbers: int) -> None: ...

@@ -37,7 +37,7 @@ async def test_a_job_is_on_disk_when_enqueue_returns(app: App, number: Definitio
     await other.close()
 
 
-async def test_what_an_app_declares_is_there_with_its_first_job(app: App) -> None:
+async def test_job_types_are_declared_with_the_first_enqueue(app: App) -> None:
     """Another process that knows nothing of the app creates the type alike."""
 
     @app.job("MAIL", queue="post", max_attempts=7, requires=["smtp"])
@@ -79,8 +79,8 @@ async def test_jobs_enqueue_jobs(app: App) -> None:
     assert [await job.result(60) for job in children] == [1, 2]
 
 
-class TestMany:
-    async def test_each_gets_its_handle_in_order(self, app: App, number: Definition[[int], int]) -> None:
+class TestEnqueueMany:
+    async def test_enqueue_many_returns_handles_in_order(self, app: App, number: Definition[[int], int]) -> None:
         jobs = await number.enqueue_many({"n": n} for n in range(10))
         assert [(await job.get()).payload["n"] for job in jobs] == list(range(10))
         assert await number.enqueue_many([]) == []
@@ -90,7 +90,7 @@ class TestMany:
         assert len({job.id for job in jobs}) == await jobs_in(app) == 20_000
         assert (await jobs[-1].get()).payload == {"n": 19_999}
 
-    async def test_a_wrong_one_among_them_and_there_are_none(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_one_invalid_call_refuses_the_whole_batch(self, app: App, number: Definition[[int], int]) -> None:
         calls = [{"n": n} for n in range(3000)]
         calls[1500] = {"n": "x"}  # type: ignore[dict-item]
         with pytest.raises(Invalid, match="call 1500: payload of number: Expected `int`") as refused:
@@ -98,7 +98,9 @@ class TestMany:
         assert refused.value.code == "invalid_payload"
         assert await jobs_in(app) == 0
 
-    async def test_nor_when_only_the_engine_can_tell(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_one_job_refused_by_the_engine_rolls_back_the_whole_batch(
+        self, app: App, number: Definition[[int], int]
+    ) -> None:
         """The first thousands have been written by then, and are taken back."""
         new = [NewJob(type="number", payload={"n": n}) for n in range(3000)]
         new[2500] = NewJob(type="number", queue="\n")
@@ -106,25 +108,27 @@ class TestMany:
             await app.create_all(new)
         assert await jobs_in(app) == 0
 
-    async def test_what_is_no_call_is_refused(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_a_call_that_is_no_mapping_is_refused(self, app: App, number: Definition[[int], int]) -> None:
         for calls in ([1], ["n"], [{"n": 1}, None], [{1: 1}]):
             with pytest.raises(Invalid, match="call") as refused:
                 await number.enqueue_many(calls)  # type: ignore[arg-type]
             assert refused.value.code == "invalid_payload"
         assert await jobs_in(app) == 0
 
-    async def test_a_key_would_make_them_one(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_enqueue_many_refuses_an_idempotency_key(self, app: App, number: Definition[[int], int]) -> None:
         with pytest.raises(Invalid, match="names one job") as refused:
             await number.options(idempotency_key="k").enqueue_many([{"n": 1}])
         assert refused.value.code == "invalid_field"
 
-    def test_from_sync_code_too(self, app: App, number: Definition[[int], int]) -> None:
+    def test_enqueue_many_sync_returns_handles_in_order(self, app: App, number: Definition[[int], int]) -> None:
         jobs = number.enqueue_many_sync([{"n": n} for n in range(3)])
         assert [job.get_sync().payload["n"] for job in jobs] == [0, 1, 2]
 
 
 class TestKeys:
-    async def test_an_equal_request_finds_the_job_of_the_first(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_a_repeated_request_returns_the_job_of_the_first(
+        self, app: App, number: Definition[[int], int]
+    ) -> None:
         keyed = number.options(idempotency_key="req-1")
         first, second = await keyed.enqueue(1), await keyed.enqueue(n=1)
         assert (first.existed, second.existed) == (False, True)
@@ -133,14 +137,16 @@ class TestKeys:
             await keyed.enqueue(2)
         assert await jobs_in(app) == 1
 
-    async def test_many_at_once_make_one_job(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_concurrent_requests_with_one_key_make_one_job(
+        self, app: App, number: Definition[[int], int]
+    ) -> None:
         keyed = number.options(idempotency_key="req-1")
         jobs = await asyncio.gather(*(keyed.enqueue(1) for _ in range(20)))
         assert len({job.id for job in jobs}) == 1
         assert [job.existed for job in jobs].count(False) == 1
 
 
-def loops_beside() -> int:
+def sync_loop_threads() -> int:
     return [thread.name for thread in threading.enumerate()].count("holdfast-sync")
 
 
@@ -167,7 +173,7 @@ class TestLoopsAndThreads:
     def test_loops_in_several_threads_at_once(self, app: App, number: Definition[[int], int]) -> None:
         """Alternating with sync calls, all starting together."""
         together = threading.Barrier(8, timeout=60)
-        before = loops_beside()
+        before = sync_loop_threads()
 
         async def in_loop(place: int) -> list[str]:
             together.wait()
@@ -183,7 +189,7 @@ class TestLoopsAndThreads:
         with ThreadPoolExecutor(8) as pool:
             ids = [job_id for found in pool.map(in_thread, range(8)) for job_id in found]
         assert len(set(ids)) == 40
-        assert loops_beside() - before == 1
+        assert sync_loop_threads() - before == 1
 
 
 APP = """
@@ -224,7 +230,7 @@ app.close_sync()
 print(*found)
 """
 
-FORGETFUL = """
+WITHOUT_CLOSE = """
 def opened():
     gc.collect()
     return threading.active_count() + len(os.listdir("/dev/fd"))
@@ -250,10 +256,10 @@ class TestProcesses:
         assert numbers == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
         assert len(set(ids)) == await jobs_in(app) == 10
 
-    async def test_loops_that_end_without_closing_leave_nothing_behind(
+    async def test_event_loops_that_end_without_closing_the_app_leak_nothing(
         self, app: App, store_url: str, tmp_path: Path
     ) -> None:
-        await self.run(FORGETFUL, store_url, tmp_path)
+        await self.run(WITHOUT_CLOSE, store_url, tmp_path)
         assert await jobs_in(app) == 21
 
     async def run(self, script: str, store_url: str, tmp_path: Path) -> str:
@@ -266,8 +272,8 @@ class TestProcesses:
         return ran.stdout
 
 
-class TestTrouble:
-    async def test_a_database_that_is_not_there_is_said_so_and_asked_again_next_time(self, tmp_path: Path) -> None:
+class TestErrors:
+    async def test_a_missing_database_raises_and_is_opened_by_a_later_call(self, tmp_path: Path) -> None:
         blocked = tmp_path / "not-a-folder"
         blocked.write_text("")
         app = App(Settings(database_url=f"sqlite:///{blocked}/jobs.db"))
@@ -282,14 +288,14 @@ class TestTrouble:
         assert await (await number.enqueue(1)).status() == "PENDING"
         await app.close()
 
-    async def test_an_app_that_was_closed_opens_again(self, app: App, number: Definition[[int], int]) -> None:
+    async def test_a_closed_app_opens_again_on_the_next_call(self, app: App, number: Definition[[int], int]) -> None:
         await number.enqueue(1)
         await app.close()
         await app.close()
         await number.enqueue(2)
         assert await jobs_in(app) == 2
 
-    async def test_cancelling_the_first_caller_does_not_spoil_the_opening_for_the_others(
+    async def test_cancelling_the_first_caller_does_not_break_the_opening_for_others(
         self, app: App, number: Definition[[int], int]
     ) -> None:
         """F42: at whichever await it comes."""
@@ -303,7 +309,7 @@ class TestTrouble:
             await app.close()
 
 
-def test_an_app_asks_nothing_of_its_surroundings_until_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_opens_nothing_until_the_first_enqueue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
     app = App()

@@ -1,4 +1,4 @@
-"""What whoever enqueued a job can do with it: wait for its result, watch it, cancel it; from sync code too."""
+"""Job handles: wait for the result, read events, cancel; from async and sync code."""
 
 import asyncio
 import dataclasses
@@ -34,7 +34,7 @@ class Bill(pydantic.BaseModel):
 
 @pytest.fixture
 def ends(app: App) -> Definition[[str], str]:
-    """A job that ends as it is told."""
+    """A job that ends as its payload says."""
 
     @app.job(max_attempts=1)
     async def ends(how: str) -> str:
@@ -53,14 +53,16 @@ def ends(app: App) -> Definition[[str], str]:
 
 
 class TestResult:
-    async def test_it_is_the_value_as_soon_as_there_is_one(self, app: App, ends: Definition[[str], str]) -> None:
+    async def test_result_returns_the_value_when_the_job_succeeded(
+        self, app: App, ends: Definition[[str], str]
+    ) -> None:
         job = await ends.enqueue("well")
         waiting = asyncio.create_task(job.result(60))
         await drained(app)
         assert await waiting == "well"
         assert (await job.status(), await job.result(), await job.result(timeout=0)) == ("COMPLETED", "well", "well")
 
-    async def test_it_has_the_type_that_the_function_promises(self, app: App) -> None:
+    async def test_result_has_the_annotated_return_type(self, app: App) -> None:
         @app.job()
         async def point() -> Point:
             return Point(1)
@@ -84,7 +86,7 @@ class TestResult:
         await drained(app)
         assert [await job.result(60) for job in jobs] == [Point(1), [Order(1)], Bill(total=5), None, {"x": 1}]
 
-    async def test_by_its_id_alone_it_is_plain_json(self, app: App) -> None:
+    async def test_result_of_a_handle_by_id_is_plain_json(self, app: App) -> None:
         @app.job()
         async def point() -> Point:
             return Point(1)
@@ -102,7 +104,7 @@ class TestResult:
             ("bare", "KeyError", "", "FAILED"),
         ],
     )
-    async def test_a_job_that_ended_otherwise_raises_with_its_code_and_message(
+    async def test_result_of_a_failed_job_raises_with_its_code_and_message(
         self, app: App, ends: Definition[[str], str], how: str, code: str, message: str, status: str
     ) -> None:
         job = await ends.enqueue(how)
@@ -114,14 +116,14 @@ class TestResult:
         assert job.id in str(failed.value)
         assert code in str(failed.value)
 
-    async def test_a_canceled_job_raises_too(self, app: App, ends: Definition[[str], str]) -> None:
+    async def test_result_of_a_canceled_job_raises(self, app: App, ends: Definition[[str], str]) -> None:
         job = await ends.enqueue("well")
         assert await job.cancel("changed my mind")
         with pytest.raises(JobFailed, match="is CANCELED") as failed:
             await job.result(60)
         assert (failed.value.code, failed.value.message) == ("canceled", "changed my mind")
 
-    async def test_time_can_run_out(self, app: App, ends: Definition[[str], str]) -> None:
+    async def test_result_raises_timeout_error(self, app: App, ends: Definition[[str], str]) -> None:
         job = await ends.enqueue("well")
         for seconds in (0, 0.05):
             with pytest.raises(TimeoutError, match=f"{job.id} is still PENDING after {seconds:g} s"):
@@ -129,7 +131,7 @@ class TestResult:
         await drained(app)
         assert await job.result(60) == "well"
 
-    async def test_a_result_that_no_longer_fits_says_so(self, app: App) -> None:
+    async def test_a_result_that_does_not_match_the_return_type_raises_invalid(self, app: App) -> None:
         """Stored by an older release, read by a newer one."""
 
         @app.job("POINT")
@@ -148,13 +150,13 @@ class TestResult:
         await newer.close()
 
     @pytest.mark.parametrize("ask", [JobHandle.get, JobHandle.status, JobHandle.result, JobHandle.cancel])
-    async def test_a_job_that_never_was_is_not_waited_for(self, app: App, ask: Callable[..., Any]) -> None:
+    async def test_a_handle_of_an_unknown_job_raises_not_found(self, app: App, ask: Callable[..., Any]) -> None:
         with pytest.raises(NotFound):
             await ask(app.job_handle(UNKNOWN_ID))
 
 
 class TestEvents:
-    async def test_they_tell_the_whole_history_and_end_with_the_job(
+    async def test_events_yield_the_whole_history_and_end_with_the_job(
         self, app: App, ends: Definition[[str], str]
     ) -> None:
         job = await ends.enqueue("well")
@@ -164,7 +166,7 @@ class TestEvents:
         assert [event.seq for event in events] == [1, 2, 3]
         assert [event.verb for event in job.events_sync()] == [event.verb for event in events]
 
-    async def test_they_come_while_the_job_runs(self, app: App) -> None:
+    async def test_events_arrive_while_the_job_runs(self, app: App) -> None:
         seen, half_way = asyncio.Event(), asyncio.Event()
 
         @app.job()
@@ -185,7 +187,7 @@ class TestEvents:
         assert told[:3] == [("create", None), ("claim", None), ("progress", 50)]
         assert told[-1][0] == "complete"
 
-    async def test_a_long_history_comes_whole(self, app: App) -> None:
+    async def test_events_of_a_long_history_are_complete(self, app: App) -> None:
         @app.job()
         async def chatty(ctx: Context) -> None:
             for n in range(300):
@@ -197,12 +199,12 @@ class TestEvents:
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert (events[-2].step, events[-1].verb) == ("step 299", "complete")
 
-    async def test_of_a_job_that_never_was_there_are_none(self, app: App) -> None:
+    async def test_events_of_an_unknown_job_raise_not_found(self, app: App) -> None:
         with pytest.raises(NotFound):
             await asyncio.wait_for(anext(app.job_handle(UNKNOWN_ID).events()), 60)
 
-    async def test_nor_do_they_go_on_when_the_job_is_gone(self, app: App, ends: Definition[[str], str]) -> None:
-        """Pruned, by whoever decides how long jobs are kept."""
+    async def test_events_raise_not_found_when_the_job_is_pruned(self, app: App, ends: Definition[[str], str]) -> None:
+        """Maintenance prunes the job between two reads."""
         job = await ends.enqueue("well")
         events = job.events()
         assert (await anext(events)).verb == "create"
@@ -218,7 +220,7 @@ class TestCancel:
         assert (await job.cancel(), await job.cancel()) == (True, True)
         assert (await drained(app), await job.status()) == (0, "CANCELED")
 
-    async def test_a_running_one_is_asked_to_stop(self, app: App) -> None:
+    async def test_a_running_job_gets_a_cancel_request(self, app: App) -> None:
         started = asyncio.Event()
 
         @app.job()
@@ -238,14 +240,14 @@ class TestCancel:
 
 
 class TestFromSyncCode:
-    """The same words with `_sync` at the end."""
+    """The same methods with `_sync` at the end."""
 
     @pytest.fixture
     async def at_work(self, app: App) -> AsyncIterator[None]:
         async with working(app):
             yield
 
-    async def test_every_word_has_its_twin(self, app: App, ends: Definition[[str], str], at_work: None) -> None:
+    async def test_every_method_has_a_sync_form(self, app: App, ends: Definition[[str], str], at_work: None) -> None:
         @app.job()
         def point(ctx: SyncContext) -> Point:
             return Point(ctx.attempt)
@@ -264,7 +266,7 @@ class TestFromSyncCode:
 
         await asyncio.to_thread(story)
 
-    async def test_a_handle_serves_both(self, app: App, ends: Definition[[str], str]) -> None:
+    async def test_a_handle_works_from_sync_and_async_code(self, app: App, ends: Definition[[str], str]) -> None:
         job = await ends.enqueue("well")
         await drained(app)
         assert await asyncio.to_thread(job.result_sync, 20) == await job.result(60) == "well"

@@ -17,7 +17,7 @@ Next = Callable[[], Awaitable[Any]]
 
 
 class TestMiddleware:
-    async def test_the_first_is_outermost(self, app: App) -> None:
+    async def test_the_first_middleware_is_outermost(self, app: App) -> None:
         told: list[str] = []
 
         @app.middleware
@@ -44,7 +44,7 @@ class TestMiddleware:
         assert await job.result(60) == "hello you!"
         assert told == ["outer before hello", "inner before", "handler", "inner after", "outer after hello you!"]
 
-    async def test_it_may_be_given_with_the_app(self, store_url: str) -> None:
+    async def test_middleware_may_be_passed_to_the_app(self, store_url: str) -> None:
         async def shout(_ctx: Context, call_next: Next) -> Any:
             return (await call_next()).upper()
 
@@ -58,7 +58,7 @@ class TestMiddleware:
             await drained(app)
             assert await job.result(60) == "HELLO"
 
-    async def test_it_may_answer_in_the_handlers_place(self, app: App) -> None:
+    async def test_middleware_may_return_a_result_without_calling_the_handler(self, app: App) -> None:
         ran: list[int] = []
 
         @app.middleware
@@ -74,7 +74,7 @@ class TestMiddleware:
         await drained(app)
         assert (await job.result(60), ran) == (42, [])
 
-    async def test_its_answer_keeps_the_handlers_promise_too(self, app: App) -> None:
+    async def test_a_result_of_middleware_is_validated_against_the_return_type(self, app: App) -> None:
         @app.middleware
         async def wrong(_ctx: Context, _call_next: Next) -> Any:
             return "forty-two"
@@ -89,7 +89,7 @@ class TestMiddleware:
             await job.result(60)
         assert failed.value.code == "invalid_result"
 
-    async def test_it_sees_what_a_handler_raises_and_may_say_otherwise(self, app: App) -> None:
+    async def test_middleware_may_catch_and_replace_the_error_of_a_handler(self, app: App) -> None:
         seen: list[str] = []
 
         @app.middleware
@@ -113,7 +113,7 @@ class TestMiddleware:
         assert (failed.value.code, seen) == ("E_PARTNER_GONE", ["connection refused"])
         assert await fine.result(60) == "never mind"
 
-    async def test_its_own_errors_are_the_attempts(self, app: App) -> None:
+    async def test_an_error_of_middleware_fails_the_attempt(self, app: App) -> None:
         @app.middleware
         async def broken(_ctx: Context, _call_next: Next) -> Any:
             raise RuntimeError("the middleware itself")
@@ -127,7 +127,7 @@ class TestMiddleware:
             await job.result(60)
         assert failed.value.code == "RuntimeError"
 
-    async def test_it_may_put_a_job_off_or_refuse_it(self, app: App) -> None:
+    async def test_middleware_may_snooze_or_reject_a_job(self, app: App) -> None:
         @app.middleware
         async def closed(ctx: Context, call_next: Next) -> Any:
             match ctx.queue:
@@ -145,7 +145,7 @@ class TestMiddleware:
         await drained(app)
         assert [(await job.get()).state for job in jobs] == [State.SUCCEEDED, State.QUEUED, State.REJECTED]
 
-    async def test_around_a_sync_handler_it_runs_on_the_loop_and_has_the_same_context(self, app: App) -> None:
+    async def test_middleware_of_a_sync_handler_runs_on_the_event_loop(self, app: App) -> None:
         @app.middleware
         async def mark(ctx: Context, call_next: Next) -> Any:
             asyncio.get_running_loop()
@@ -184,7 +184,7 @@ class TestErrorHook:
         return fails
 
     @pytest.mark.parametrize("kind", ["async", "sync"])
-    async def test_it_hears_of_every_error_that_leaves_a_handler_and_of_nothing_else(self, app: App, kind: str) -> None:
+    async def test_the_error_hook_gets_every_error_of_a_handler_and_nothing_else(self, app: App, kind: str) -> None:
         heard: list[tuple[str, str]] = []
 
         def hook(ctx: Context, error: BaseException) -> None:
@@ -207,7 +207,9 @@ class TestErrorHook:
         }
         assert len(heard) == 4
 
-    async def test_a_hook_that_fails_itself_changes_nothing(self, app: App, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_an_error_hook_that_fails_is_logged_and_changes_nothing(
+        self, app: App, caplog: pytest.LogCaptureFixture
+    ) -> None:
         @app.on_error
         def broken(_ctx: Context, _error: BaseException) -> None:
             raise RuntimeError("the hook itself")
@@ -223,7 +225,7 @@ class TestErrorHook:
 
 
 class TestLifespan:
-    async def test_it_is_entered_once_by_a_worker_and_left_when_it_stops(self, app: App) -> None:
+    async def test_the_lifespan_is_entered_once_per_worker_and_exited_at_its_stop(self, app: App) -> None:
         """The whole worker process, as `holdfast worker` runs it."""
         told: list[str] = []
 
@@ -253,7 +255,7 @@ class TestLifespan:
         await at_work
         assert told == ["opened", "used", "used", "used", "closed"]
 
-    async def test_enqueueing_does_not_need_it(self, app: App) -> None:
+    async def test_enqueueing_does_not_enter_the_lifespan(self, app: App) -> None:
         entered: list[bool] = []
 
         @app.lifespan

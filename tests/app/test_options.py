@@ -1,4 +1,4 @@
-"""Options: the platform's words about one job, on their way into its row and its policy."""
+"""Options of a single job: how they reach its row and its policy."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,14 +33,14 @@ async def policy_of(app: App, job: JobHandle[Any] | Job) -> Policy:
     return await (await app.engine()).reads.policy(found.policy)
 
 
-async def test_without_any_a_job_is_as_its_type_says(app: App, mail: Definition[[], None]) -> None:
+async def test_without_options_a_job_uses_the_values_of_its_type(app: App, mail: Definition[[], None]) -> None:
     job = await enqueued(mail)
     assert (job.queue, job.priority, job.max_attempts, job.tags, job.tenant) == ("post", 0, 3, None, "default")
     policy = await policy_of(app, job)
     assert (policy.timeout_seconds, policy.lease_seconds) == (60, 45)
 
 
-async def test_each_word_reaches_the_job(app: App, mail: Definition[[], None]) -> None:
+async def test_each_option_is_stored_with_the_job(app: App, mail: Definition[[], None]) -> None:
     job = await enqueued(
         mail,
         queue="express",
@@ -59,20 +59,20 @@ async def test_each_word_reaches_the_job(app: App, mail: Definition[[], None]) -
 
 
 @pytest.mark.parametrize("delay", [3600, 3600.0, timedelta(hours=1)])
-async def test_a_delay_is_seconds_or_a_span_of_time(app: App, mail: Definition[[], None], delay: Any) -> None:
+async def test_a_delay_is_seconds_or_a_timedelta(app: App, mail: Definition[[], None], delay: Any) -> None:
     job = await enqueued(mail, delay=delay)
     assert timedelta(minutes=59) < job.run_at - job.created_at < timedelta(minutes=61)
     assert await drained(app) == 0
 
 
-async def test_a_job_can_be_for_a_certain_time(app: App, mail: Definition[[], None]) -> None:
+async def test_run_at_sets_the_time_of_a_job(app: App, mail: Definition[[], None]) -> None:
     assert (await enqueued(mail, run_at=FAR)).run_at == FAR
     past = await enqueued(mail, run_at=datetime(2020, 1, 1, tzinfo=UTC))
     assert await drained(app) == 1
     assert (await app.job_handle(past.id).get()).state is State.SUCCEEDED
 
 
-async def test_the_timeout_and_any_other_knob_can_be_the_jobs_own(app: App, mail: Definition[[], None]) -> None:
+async def test_timeout_and_policy_options_override_the_job_type(app: App, mail: Definition[[], None]) -> None:
     job = await enqueued(mail, timeout=timedelta(seconds=5), policy={"lease_seconds": 20, "backoff_base_seconds": 0})
     policy = await policy_of(app, job)
     assert (policy.timeout_seconds, policy.lease_seconds, policy.backoff_base_seconds) == (5, 20, 0)
@@ -100,7 +100,7 @@ async def test_a_required_capability_is_waited_for(app: App, mail: Definition[[]
     assert await job.status() == "COMPLETED"
 
 
-async def test_what_a_type_requires_can_be_waived_for_one_job(app: App) -> None:
+async def test_the_requirements_of_a_type_can_be_waived_for_one_job(app: App) -> None:
     @app.job(requires=["gpu"])
     async def render() -> None: ...
 
@@ -121,14 +121,14 @@ async def test_a_preferred_capability_is_waited_for_a_while(app: App, mail: Defi
     assert await drained(app, capabilities={"gpu": True}) == 1
 
 
-async def test_options_add_up_and_the_last_word_counts(app: App, mail: Definition[[], None]) -> None:
+async def test_chained_options_are_merged_and_the_last_value_wins(app: App, mail: Definition[[], None]) -> None:
     base = mail.options(priority=1, tags=["a"])
     job = await (await base.options(priority=2, queue="q").enqueue()).get()
     assert (job.priority, job.tags, job.queue) == (2, ["a"], "q")
     assert (await (await base.enqueue()).get()).priority == 1
 
 
-async def test_a_list_of_any_kind_will_do_and_can_be_used_twice(app: App, mail: Definition[[], None]) -> None:
+async def test_tags_may_be_any_iterable_and_options_can_be_reused(app: App, mail: Definition[[], None]) -> None:
     for tags in (["b", "a"], ("a", "b"), {"a", "b"}, (tag for tag in "ab")):
         tagged = mail.options(tags=tags)
         assert [(await enqueued(tagged)).tags for _ in range(2)] == [["a", "b"]] * 2
@@ -173,7 +173,7 @@ async def test_the_same_request_with_the_same_options_is_a_repeat(app: App, mail
         ({"policy": 5}, "policy_not_json"),
     ],
 )
-async def test_a_mistake_is_refused_and_nothing_is_written(
+async def test_an_invalid_option_is_refused_and_writes_nothing(
     app: App, mail: Definition[[], None], options: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -182,7 +182,7 @@ async def test_a_mistake_is_refused_and_nothing_is_written(
     assert await jobs_in(app) == 0
 
 
-def test_an_unknown_option_is_answered_with_those_there_are(app: App, mail: Definition[[], None]) -> None:
+def test_an_unknown_option_suggests_the_nearest_and_lists_the_valid_ones(app: App, mail: Definition[[], None]) -> None:
     with pytest.raises(
         Invalid, match=r"unknown option 'prioritty'; did you mean 'priority'\? there are connection, delay, .*priority"
     ):

@@ -1,4 +1,4 @@
-"""How a handler says what becomes of its job: by what it returns and by what it raises, which are the same words."""
+"""Outcomes: a handler returns or raises Permanent, Retry, Reject or Snooze with the same effect."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def says(app: App, how: str, kind: str) -> Definition[[str], Any]:
 
 @pytest.mark.parametrize("how", ["raised", "returned"])
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_each_word_takes_the_job_to_its_place(app: App, how: str, kind: str) -> None:
+async def test_each_outcome_moves_the_job_to_its_state(app: App, how: str, kind: str) -> None:
     word = says(app, how, kind)
     jobs = {name: await word.enqueue(name) for name in WORDS}
     assert await drained(app) == len(WORDS)
@@ -56,7 +56,7 @@ async def test_each_word_takes_the_job_to_its_place(app: App, how: str, kind: st
 
 
 @pytest.mark.parametrize("word", [Permanent, Retry, Reject])
-async def test_what_a_handler_adds_to_its_error_is_kept_with_it(app: App, word: type[Permanent]) -> None:
+async def test_the_context_of_an_error_is_stored_with_it(app: App, word: type[Permanent]) -> None:
     """R002-40: where and what, of the handler; which attempt and which worker, of the platform."""
 
     @app.job()
@@ -101,7 +101,7 @@ async def test_a_context_that_cannot_be_stored_does_not_hide_the_error(
     assert {name: value for name, value in error["context"].items() if name not in ("attempt", "workerId")} == kept
 
 
-async def test_a_context_has_the_words_too(app: App) -> None:
+async def test_the_context_has_methods_for_outcomes(app: App) -> None:
     @app.job()
     async def picky(ctx: Context, size: int) -> Any:
         if size > 10:
@@ -144,7 +144,7 @@ class TestErrors:
         assert "in fails" in attempt.error["context"]["traceback"]
         assert "ConnectionError: connection refused" in attempt.error["context"]["traceback"]
 
-    async def test_the_type_of_a_job_says_how_classes_and_codes_are_treated(self, app: App) -> None:
+    async def test_the_job_type_declares_how_error_classes_and_codes_are_treated(self, app: App) -> None:
         class OwnError(LookupError): ...
 
         @app.job(errors={LookupError: "permanent", OSError: "transient", "E_TOO_FAST": "throttled"})
@@ -167,10 +167,8 @@ class TestErrors:
             "fast": (State.DEAD, "E_TOO_FAST"),
         }
 
-    async def test_what_would_be_permanent_by_its_code_is_not_when_the_handler_says_when_to_try_again(
-        self, app: App
-    ) -> None:
-        """The policy speaks of codes, and so has the last word."""
+    async def test_a_code_declared_permanent_overrides_the_retry_of_the_handler(self, app: App) -> None:
+        """The error codes of the policy take precedence."""
 
         @app.job(errors={"E_X": "permanent"})
         async def fails() -> None:
@@ -181,7 +179,7 @@ class TestErrors:
         assert (await job.get()).state is State.DEAD
 
     @pytest.mark.parametrize("wrong", [Snooze(-1), Snooze("soon"), Retry("E", after=-1), Permanent("", "no code")])  # type: ignore[arg-type]
-    async def test_a_word_that_makes_no_sense_is_recorded_as_a_failure(self, app: App, wrong: Exception) -> None:
+    async def test_an_outcome_with_invalid_values_fails_the_job(self, app: App, wrong: Exception) -> None:
         @app.job(max_attempts=1)
         async def odd() -> None:
             raise wrong
@@ -192,7 +190,7 @@ class TestErrors:
             await job.result(60)
         assert (await job.get()).state is State.DEAD
 
-    async def test_an_end_of_everything_is_the_end_of_this_job_only(self, app: App) -> None:
+    async def test_system_exit_and_keyboard_interrupt_fail_only_their_own_job(self, app: App) -> None:
         @app.job(max_attempts=1)
         async def quits(how: str) -> None:
             raise SystemExit(3) if how == "exit" else KeyboardInterrupt

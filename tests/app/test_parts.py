@@ -17,7 +17,7 @@ async def parts_of(app: App, job_id: str) -> dict[str, Any]:
     return {part.name: (str(part.status), part.percent, part.total, part.done, part.data) for part in parts}
 
 
-async def test_several_at_once_and_one_that_fails_stops_no_other(app: App) -> None:
+async def test_a_failing_part_does_not_stop_concurrent_parts(app: App) -> None:
     """R003-112."""
 
     @app.job(max_attempts=1)
@@ -53,7 +53,7 @@ async def test_several_at_once_and_one_that_fails_stops_no_other(app: App) -> No
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_the_next_attempt_knows_what_is_finished_and_may_reopen_it(app: App, kind: str) -> None:
+async def test_the_next_attempt_sees_finished_parts_and_may_reopen_them(app: App, kind: str) -> None:
     seen: list[Any] = []
 
     async def film(ctx: Context) -> None:
@@ -103,7 +103,7 @@ async def test_a_part_that_is_interrupted_is_neither_completed_nor_failed(app: A
     assert (await parts_of(app, job.id))["a"][:2] == ("in_progress", 30.0)
 
 
-async def test_a_sync_part_that_raises_has_failed_and_bad_words_are_refused(app: App) -> None:
+async def test_a_sync_part_that_raises_has_failed_and_invalid_progress_is_refused(app: App) -> None:
     codes: list[str] = []
 
     @app.job(max_attempts=1)
@@ -137,7 +137,7 @@ async def test_a_setting_that_is_given_wins_over_what_transcode_does_with_parts(
             await app.close()
 
 
-async def test_the_settings_decide_where_neither_job_type_nor_lifecycle_does(store_url: str) -> None:
+async def test_part_settings_apply_where_neither_job_type_nor_lifecycle_sets_them(store_url: str) -> None:
     """R003-141, R003-142."""
     assert (Settings().keep_completed_parts, Settings().discard_partial_parts) == (True, False)
     given = {"HOLDFAST_DATABASE_URL": store_url, "HOLDFAST_KEEP_COMPLETED_PARTS": "false"}

@@ -121,8 +121,8 @@ def echo(app: App, kind: Any, name: str = "echo") -> Any:
 
 
 class TestRoundTrips:
-    async def test_every_kind_comes_back_as_what_it_was(self, app: App) -> None:
-        """Into the database, out of it to the handler, back into it as the result, and out to whoever waits."""
+    async def test_every_type_round_trips_through_payload_and_result(self, app: App) -> None:
+        """Into the database, to the handler, back as the result, and to the caller of `result`."""
         jobs = {}
         for name, (kind, value) in KINDS.items():
             job_type, seen = echo(app, kind, name)
@@ -134,7 +134,7 @@ class TestRoundTrips:
             result = await job.result(60)
             assert (result, type(result)) == (value, type(value)), name
 
-    async def test_what_is_stored_is_plain_json(self, app: App) -> None:
+    async def test_a_payload_is_stored_as_plain_json(self, app: App) -> None:
         job_type, _ = echo(app, Basket)
         job = await job_type.enqueue(Basket(UUID(int=1), Colour.RED, [Point(1)], PAID))
         assert (await job.get()).payload == {
@@ -149,7 +149,7 @@ class TestRoundTrips:
             }
         }
 
-    async def test_json_will_do_in_place_of_the_model(self, app: App) -> None:
+    async def test_json_is_accepted_in_place_of_a_model(self, app: App) -> None:
         job_type, seen = echo(app, list[Point])
         await job_type.enqueue([{"x": 1}, Point(2)])
         await drained(app)
@@ -170,7 +170,7 @@ class TestRoundTrips:
             ["b", 2, "2026-03-01T12:00:00Z"],
         ]
 
-    async def test_names_nobody_listed_go_to_the_rest(self, app: App) -> None:
+    async def test_extra_arguments_go_to_the_keyword_parameter(self, app: App) -> None:
         @app.job()
         async def note(title: str, **fields: date) -> dict[str, date]:
             assert all(type(field) is date for field in fields.values())
@@ -227,13 +227,15 @@ class TestRefusals:
             (dict[str, Basket], {"b": {"owner": 5}}, "$.value[...].owner"),
         ],
     )
-    async def test_the_place_is_named_however_deep(self, app: App, kind: Any, value: Any, where: str) -> None:
+    async def test_the_error_names_the_path_of_the_invalid_value(
+        self, app: App, kind: Any, value: Any, where: str
+    ) -> None:
         job_type, _ = echo(app, kind)
         with pytest.raises(Invalid) as refused:
             await job_type.enqueue(value)
         assert f"`{where}`" in str(refused.value)
 
-    async def test_a_call_that_does_not_fit_is_refused(self, app: App) -> None:
+    async def test_a_call_that_does_not_match_the_signature_is_refused(self, app: App) -> None:
         @app.job()
         async def mail(to: str, **fields: int) -> None: ...
 
@@ -252,7 +254,7 @@ class TestRefusals:
                 await job_type.enqueue(*args, **kwargs)
             assert refused.value.code == "invalid_payload"
 
-    def test_an_annotation_that_nothing_can_be_checked_against_is_refused_at_once(self, app: App) -> None:
+    def test_an_unsupported_annotation_is_refused_at_definition(self, app: App) -> None:
         def odd(value: Line | Invoice) -> None: ...
 
         def odd_result() -> Line | int: ...
@@ -263,7 +265,7 @@ class TestRefusals:
             assert refused.value.code == "invalid_handler"
 
 
-class TestWhatJsonCannotSay:
+class TestNotJson:
     @pytest.mark.parametrize(
         ("value", "code"),
         [
@@ -283,7 +285,7 @@ class TestWhatJsonCannotSay:
         assert refused.value.code == code
         assert await jobs_in(app) == 0
 
-    async def test_a_result_that_cannot_be_stored_is_a_failure_for_good(self, app: App) -> None:
+    async def test_a_result_that_cannot_be_stored_fails_the_job_permanently(self, app: App) -> None:
         """The work is done, and doing it again would end the same way."""
         results = {
             "nan": (float("nan"), "result_not_json"),
@@ -304,7 +306,7 @@ class TestWhatJsonCannotSay:
             assert (name, failed.value.code) == (name, code)
             assert (await jobs[name].get()).state is State.DEAD
 
-    async def test_a_result_that_breaks_its_promise_is_a_failure_for_good(self, app: App) -> None:
+    async def test_a_result_that_does_not_match_its_annotation_fails_the_job_permanently(self, app: App) -> None:
         @app.job()
         async def promises() -> Point:
             return {"y": 1}  # type: ignore[return-value]
@@ -315,7 +317,7 @@ class TestWhatJsonCannotSay:
             await job.result(60)
         assert failed.value.code == "invalid_result"
 
-    async def test_what_a_handler_may_say_instead_of_a_result_is_no_part_of_its_promise(self, app: App) -> None:
+    async def test_an_outcome_in_the_return_annotation_is_not_part_of_the_result_type(self, app: App) -> None:
         @app.job()
         async def sometimes() -> Point | Snooze:
             return Point(1)
@@ -324,8 +326,8 @@ class TestWhatJsonCannotSay:
         await drained(app)
         assert await job.result(60) == Point(1)
 
-    async def test_a_payload_from_elsewhere_that_does_not_fit_fails_without_a_retry(self, app: App) -> None:
-        """Created over HTTP or by an older release, where nobody checked."""
+    async def test_a_stored_payload_that_does_not_match_the_signature_fails_permanently(self, app: App) -> None:
+        """Created over HTTP or by an older release, without a check."""
 
         @app.job()
         async def mail(to: str) -> None: ...

@@ -1,4 +1,4 @@
-"""Enqueueing inside the caller's own transaction: the job commits and vanishes with the caller's own rows."""
+"""Enqueueing inside the caller's own transaction: the job commits and rolls back with the caller's rows."""
 
 import asyncio
 import sqlite3
@@ -32,7 +32,7 @@ ORDER = "INSERT INTO orders VALUES (1)"
 
 
 class Caller(NamedTuple):
-    """Somebody with a connection of their own."""
+    """A caller with its own connection."""
 
     connection: Any
     run: Callable[[str], Awaitable[Any]]
@@ -40,7 +40,7 @@ class Caller(NamedTuple):
     roll_back: Callable[[], Awaitable[Any]]
 
 
-def waited(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+def as_coroutine(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     async def answer(*args: Any) -> Any:
         return call(*args)
 
@@ -71,14 +71,21 @@ async def asyncpg_pool(url: str) -> AsyncIterator[Caller]:
 @asynccontextmanager
 async def psycopg_connection(url: str) -> AsyncIterator[Caller]:
     connection = psycopg.connect(url)
-    yield Caller(connection, waited(connection.execute), waited(connection.commit), waited(connection.rollback))
+    yield Caller(
+        connection, as_coroutine(connection.execute), as_coroutine(connection.commit), as_coroutine(connection.rollback)
+    )
     connection.close()
 
 
 @asynccontextmanager
 async def psycopg2_connection(url: str) -> AsyncIterator[Caller]:
     connection = psycopg2.connect(url)
-    yield Caller(connection, waited(by_cursor(connection)), waited(connection.commit), waited(connection.rollback))
+    yield Caller(
+        connection,
+        as_coroutine(by_cursor(connection)),
+        as_coroutine(connection.commit),
+        as_coroutine(connection.rollback),
+    )
     connection.close()
 
 
@@ -89,8 +96,8 @@ async def psycopg2_dicts(url: str) -> AsyncIterator[Caller]:
     connection.autocommit = True
     run = by_cursor(connection)
     run("BEGIN")
-    end = waited(lambda how: run(f"{how}; BEGIN"))
-    yield Caller(connection, waited(run), lambda: end("COMMIT"), lambda: end("ROLLBACK"))
+    end = as_coroutine(lambda how: run(f"{how}; BEGIN"))
+    yield Caller(connection, as_coroutine(run), lambda: end("COMMIT"), lambda: end("ROLLBACK"))
     connection.close()
 
 
@@ -107,8 +114,8 @@ async def django_connection(url: str, engine: str) -> AsyncIterator[Caller]:
     """As between the beginning and the end of `transaction.atomic()`."""
     connection = django_database(url, engine)
     connection.set_autocommit(False)
-    run = waited(by_cursor(connection))
-    yield Caller(connection, run, waited(connection.commit), waited(connection.rollback))
+    run = as_coroutine(by_cursor(connection))
+    yield Caller(connection, run, as_coroutine(connection.commit), as_coroutine(connection.rollback))
     connection.close()
 
 
@@ -144,7 +151,9 @@ async def psycopg_async_connection(url: str) -> AsyncIterator[Caller]:
 @asynccontextmanager
 async def sqlite3_connection(url: str) -> AsyncIterator[Caller]:
     connection = sqlite3.connect(sqlite_path(url))
-    yield Caller(connection, waited(connection.execute), waited(connection.commit), waited(connection.rollback))
+    yield Caller(
+        connection, as_coroutine(connection.execute), as_coroutine(connection.commit), as_coroutine(connection.rollback)
+    )
     connection.close()
 
 
@@ -157,7 +166,7 @@ async def sqlite3_autocommit(url: str) -> AsyncIterator[Caller]:
         connection.execute(how)
         connection.execute("BEGIN")
 
-    yield Caller(connection, waited(connection.execute), lambda: end("COMMIT"), lambda: end("ROLLBACK"))
+    yield Caller(connection, as_coroutine(connection.execute), lambda: end("COMMIT"), lambda: end("ROLLBACK"))
     connection.close()
 
 
@@ -190,8 +199,8 @@ async def async_connection(url: str, driver: str) -> AsyncIterator[Caller]:
 async def sync_session(url: str, driver: str) -> AsyncIterator[Caller]:
     engine = sqlalchemy.create_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
     with Session(engine) as session:
-        execute = waited(lambda sql: session.execute(sqlalchemy.text(sql)))
-        yield Caller(session, execute, waited(session.commit), waited(session.rollback))
+        execute = as_coroutine(lambda sql: session.execute(sqlalchemy.text(sql)))
+        yield Caller(session, execute, as_coroutine(session.commit), as_coroutine(session.rollback))
     engine.dispose()
 
 
@@ -200,7 +209,10 @@ async def sync_connection(url: str, driver: str) -> AsyncIterator[Caller]:
     engine = sqlalchemy.create_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
     with engine.connect() as connection:
         yield Caller(
-            connection, waited(connection.exec_driver_sql), waited(connection.commit), waited(connection.rollback)
+            connection,
+            as_coroutine(connection.exec_driver_sql),
+            as_coroutine(connection.commit),
+            as_coroutine(connection.rollback),
         )
     engine.dispose()
 
@@ -209,8 +221,8 @@ async def sync_connection(url: str, driver: str) -> AsyncIterator[Caller]:
 async def scoped(url: str, driver: str) -> AsyncIterator[Caller]:
     engine = sqlalchemy.create_engine(of_sqlalchemy(driver, url), poolclass=NullPool)
     session = scoped_session(sessionmaker(engine))
-    execute = waited(lambda sql: session.execute(sqlalchemy.text(sql)))
-    yield Caller(session, execute, waited(session.commit), waited(session.rollback))
+    execute = as_coroutine(lambda sql: session.execute(sqlalchemy.text(sql)))
+    yield Caller(session, execute, as_coroutine(session.commit), as_coroutine(session.rollback))
     session.remove()
     engine.dispose()
 
@@ -306,8 +318,8 @@ async def exists(app: App, job_id: str) -> bool:
 
 
 @pytest.mark.parametrize("way", SYNC + ASYNC)
-class TestTogether:
-    async def test_the_job_is_there_when_the_caller_commits_and_not_before(
+class TestCommitAndRollback:
+    async def test_the_job_exists_only_after_the_caller_commits(
         self, app: App, bill: Definition[[int], int], caller: Caller
     ) -> None:
         await caller.run("SELECT 1")
@@ -318,7 +330,7 @@ class TestTogether:
         assert ((await job.get()).queue, await drained(app), await job.result(60)) == ("bills", 1, 1)
 
     @pytest.mark.parametrize("first", ["ours", "theirs"])
-    async def test_it_is_not_there_when_the_caller_rolls_back(
+    async def test_the_job_does_not_exist_after_the_caller_rolls_back(
         self, app: App, bill: Definition[[int], int], caller: Caller, first: str
     ) -> None:
         """Also when nothing else has happened in that transaction yet."""
@@ -334,7 +346,7 @@ class TestTogether:
         again = await bill.enqueue(4)
         assert (await drained(app), await again.result(60)) == (1, 4)
 
-    async def test_a_mistake_leaves_the_transaction_usable(
+    async def test_an_invalid_request_leaves_the_transaction_usable(
         self, app: App, bill: Definition[[int], int], caller: Caller
     ) -> None:
         await caller.run(ORDER)
@@ -348,7 +360,9 @@ class TestTogether:
         assert await exists(app, job.id)
         assert await jobs_in(app) == 1
 
-    async def test_a_key_names_one_job_there_too(self, app: App, bill: Definition[[int], int], caller: Caller) -> None:
+    async def test_an_idempotency_key_applies_in_the_callers_transaction(
+        self, app: App, bill: Definition[[int], int], caller: Caller
+    ) -> None:
         keyed = bill.options(idempotency_key="order-1")
         first = await keyed.options(connection=caller.connection).enqueue(1)
         await caller.commit()
@@ -358,7 +372,7 @@ class TestTogether:
 
 @pytest.mark.parametrize("way", [way for way in ASYNC if way.id != "asyncpg_pool"])  # that one has one transaction
 class TestCancelled:
-    async def test_whenever_it_comes_the_job_is_not_there_and_the_connection_is_as_good_as_before(
+    async def test_a_cancelled_enqueue_leaves_no_job_and_a_usable_connection(
         self, app: App, bill: Definition[[int], int], caller: Caller
     ) -> None:
         """F42, K37: it is the caller's transaction, and the caller's to roll back."""
@@ -379,7 +393,7 @@ class TestCancelled:
 class TestFromSyncCode:
     """In the thread that the connection belongs to."""
 
-    async def test_the_job_commits_and_vanishes_with_the_transaction(
+    async def test_sync_enqueue_commits_and_rolls_back_with_the_transaction(
         self, app: App, bill: Definition[[int], int], caller: Caller
     ) -> None:
         within = bill.options(connection=caller.connection)
@@ -401,7 +415,7 @@ class TestWrongConnections:
         app.close_sync()
         await app.close()
 
-    async def test_what_is_no_connection_to_this_database_is_refused(
+    async def test_a_connection_to_another_database_is_refused(
         self, app: App, store_url: str, postgres_server_url: str
     ) -> None:
         @app.job()
@@ -443,7 +457,7 @@ class TestWrongConnections:
                 await caller.roll_back()
         app.close_sync()
 
-    async def test_nor_a_connection_of_another_thread(self, fresh_sqlite_url: str) -> None:
+    async def test_a_sqlite_connection_of_another_thread_is_refused(self, fresh_sqlite_url: str) -> None:
         await migrate(fresh_sqlite_url)
         app = App(Settings(database_url=fresh_sqlite_url))
 
@@ -467,10 +481,10 @@ class TestWrongConnections:
         app.close_sync()
 
 
-class TestTheOnlyLock:
+class TestSqliteWriteLock:
     """SQLite has one write lock, and the caller may hold it when the app has not opened anything yet."""
 
-    async def test_the_first_enqueue_of_a_process_does_not_wait_for_its_own_caller(self, fresh_sqlite_url: str) -> None:
+    async def test_the_first_enqueue_does_not_wait_for_the_callers_write_lock(self, fresh_sqlite_url: str) -> None:
         await migrate(fresh_sqlite_url)
         app = App(Settings(database_url=fresh_sqlite_url))
 
@@ -479,7 +493,7 @@ class TestTheOnlyLock:
 
         connection = sqlite3.connect(sqlite_path(fresh_sqlite_url))
         connection.execute(ORDERS)
-        connection.execute(ORDER)  # from here on nobody else can write
+        connection.execute(ORDER)  # from here on no other connection can write
         async with asyncio.timeout(60):
             first = await bill.options(connection=connection).enqueue(1)
             second = bill.options(connection=connection).enqueue_sync(2)
@@ -490,7 +504,7 @@ class TestTheOnlyLock:
         app.close_sync()
         await app.close()
 
-    async def test_what_was_declared_in_a_transaction_that_failed_is_declared_again(
+    async def test_job_types_declared_in_a_rolled_back_transaction_are_declared_again(
         self, fresh_sqlite_url: str
     ) -> None:
         await migrate(fresh_sqlite_url)

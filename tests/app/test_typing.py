@@ -94,13 +94,13 @@ LINES = [
 ]
 
 
-def test_the_types_name_every_option_and_every_field_of_the_policy() -> None:
+def test_the_typed_options_match_the_options_and_the_policy() -> None:
     assert set(get_type_hints(JobOptions)) == set(Options.__dataclass_fields__)
     assert set(get_type_hints(PolicyOptions)) == set(Policy.__struct_fields__)
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("dealy", "delay"), ("tag", "tags"), ("idempotency", "idempotency_key")])
-def test_an_unknown_option_names_the_nearest_when_it_runs(typo: str, meant: str) -> None:
+def test_an_unknown_option_suggests_the_nearest_at_run_time(typo: str, meant: str) -> None:
     app = App()
 
     @app.job()

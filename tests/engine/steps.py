@@ -93,3 +93,12 @@ async def bring(engine: Engine, worker: str, machine: Machine, state: State, **j
         case _:
             assert state is State.RUNNING
     return start._replace(token=lease.token)
+
+
+async def assert_consistent(engine: Engine) -> None:
+    """S7, S12: each row agrees with its own history, and each execution that ended has one record."""
+    for job in (await engine.reads.page(limit=500)).jobs:
+        history = await engine.reads.history(job.id)
+        assert [event.seq for event in history] == list(range(1, job.version + 1))
+        assert [event.to_state for event in history if event.to_state][-1] == job.state
+        assert len(await engine.reads.attempts(job.id)) == job.epoch - (job.state is State.RUNNING)

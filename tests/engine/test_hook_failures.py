@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import sys
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,65 +12,24 @@ from holdfast.engine import Complete, Engine, Fail, Retention
 from holdfast.engine.hooks.claim import CancelJob, ClaimRequest, Defer, RejectJob
 from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.insert import checked as ready_job
-from holdfast.errors import ExtensionMissing, HookFailed, OutcomeUnknown, Refused, StoreUnavailable
+from holdfast.errors import ExtensionMissing, HookFailed, Refused
 from holdfast.lifecycle import State
-from holdfast.model import Job, Lease, NewJob
+from holdfast.model import Job, NewJob
 from holdfast.model.reports import Rejection, Release, Settled
-from holdfast.store import Tx, open_store, postgres, q
-from holdfast.store.queries import Query
-from holdfast.store.sqlite import SqliteTx
+from holdfast.store import Tx, open_store, q
+from tests.engine.failing_hooks import (
+    BAD,
+    FAILURES,
+    UNUSUAL_FAILURES,
+    break_one,
+    follow_nothing,
+    hundred_leases,
+    remove_effects,
+    states,
+    ten_leases,
+)
 from tests.engine.hooking import adopt, effect, guard
-from tests.engine.steps import ask, run, sweep
-
-BAD = 37
-
-
-async def raises(_tx: Tx) -> None:
-    raise ZeroDivisionError("a mistake in the effect")
-
-
-async def refuses(_tx: Tx) -> None:
-    raise Refused("an effect cannot refuse")
-
-
-async def fails_in_sql(tx: Tx) -> None:
-    await tx.one(Query("broken", "INSERT INTO holdfast_job_types (name) VALUES ('half') RETURNING name"))
-
-
-async def fails_in_sql_later(tx: Tx) -> None:
-    await tx.run(Query("broken", "INSERT INTO holdfast_job_types (name) VALUES ('half') RETURNING name"))
-
-
-async def takes_too_long(tx: Tx) -> None:
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) AS n FROM n"
-    await tx.all(Query("slow", endless if isinstance(tx, SqliteTx) else "SELECT pg_sleep(60)"))
-
-
-async def raises_unencodable_text(_tx: Tx) -> None:
-    raise UnicodeError("NUL \x00 and half a character \ud800")
-
-
-class UnprintableError(Exception):
-    def __str__(self) -> str:
-        raise ZeroDivisionError
-
-
-async def raises_without_message(_tx: Tx) -> None:
-    raise UnprintableError
-
-
-async def exits(_tx: Tx) -> None:
-    sys.exit(3)
-
-
-UNUSUAL_FAILURES = {"text": raises_unencodable_text, "mute": raises_without_message, "exit": exits}
-FAILURES = {
-    "raises": raises,
-    "refuses": refuses,
-    "sql": fails_in_sql,
-    "sql later": fails_in_sql_later,
-    "time": takes_too_long,
-}
+from tests.engine.steps import ask, sweep
 
 
 @pytest.fixture(autouse=True)
@@ -81,23 +38,6 @@ def no_unencodable_log_capture(request: pytest.FixtureRequest, monkeypatch: pyte
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("way") == "text":
         monkeypatch.setattr(logging.getLogger("holdfast.hooks"), "disabled", True)
-
-
-async def hundred_leases(engine: Engine, worker: str, **job: Any) -> list[Lease]:
-    await engine.create_many([NewJob(type="n", payload={"n": n}, **job) for n in range(100)])
-    leases = await engine.claim(worker, limit=100)
-    assert len(leases) == 100
-    return leases
-
-
-def break_one(engine: Engine, way: str, *verbs: str) -> None:
-    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.5)
-
-    @effect(engine, *verbs)
-    async def follow(tx: Tx, _verb: str, job: Job) -> None:
-        await tx.run(Query("note", "INSERT INTO holdfast_secrets (name, value) VALUES (:id, 'x')"), id=job.id)
-        if job.payload["n"] == BAD:
-            await (FAILURES | UNUSUAL_FAILURES)[way](tx)
 
 
 @pytest.mark.parametrize("way", [*FAILURES, *UNUSUAL_FAILURES])
@@ -158,45 +98,6 @@ async def test_an_effect_that_fails_on_cancel_refuses_only_its_own_job(engine: E
     assert canceled["n"] == 99
 
 
-@pytest.mark.sqlite
-async def test_a_hook_that_rolls_back_the_sqlite_transaction_moves_no_job(fresh_sqlite_url: str) -> None:
-    """As a full disk does: the savepoints are gone with the transaction, and nothing may be committed after it."""
-    engine = Engine(await open_store(fresh_sqlite_url))
-    worker = (await engine.workers.register(name="w")).id
-
-    @effect(engine, "complete")
-    async def follow(tx: Tx, _verb: str, job: Job) -> None:
-        if job.payload["n"] == BAD:
-            await tx.all(Query("undo", "ROLLBACK"))
-
-    leases = await ten_leases(engine, worker)
-    with pytest.raises(StoreUnavailable, match="nothing was written"):
-        await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
-    assert await states(engine) == {"running": 10}
-    await engine.close()
-
-
-@pytest.mark.postgres
-async def test_a_batch_with_an_unconfirmed_commit_is_not_retried(
-    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second run would report the moved jobs as done, although a failover may lose them."""
-    engine = Engine(await open_store(fresh_postgres_url))
-    worker = (await engine.workers.register(name="w")).id
-    effect(engine, "complete")(follow_nothing)
-    leases = await ten_leases(engine, worker)
-    unconfirmed = [OutcomeUnknown("the standby did not confirm it")]
-
-    def require_replication(_connection: Any) -> None:
-        if unconfirmed:
-            raise unconfirmed.pop()
-
-    monkeypatch.setattr(postgres, "require_replication", require_replication)
-    with pytest.raises(OutcomeUnknown):
-        await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
-    await engine.close()
-
-
 async def test_an_effect_that_fails_on_claim_defers_only_its_own_job(engine: Engine, worker: str) -> None:
     break_one(engine, "raises", "claim")
     await engine.create_many([NewJob(type="n", payload={"n": n}) for n in range(100)])
@@ -206,66 +107,7 @@ async def test_an_effect_that_fails_on_claim_defers_only_its_own_job(engine: Eng
     assert (bool(left["due"]), left["state"]) == (False, "queued"), "it left the claim index for a while"
 
 
-async def test_a_hook_that_exceeds_its_time_while_writing_rolls_back_only_its_own_job(
-    engine: Engine, worker: str
-) -> None:
-    """SQLite would undo the work of all others with a write that it interrupts."""
-    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT max(i) FROM n"
-    write = Query("write", f"INSERT INTO holdfast_secrets (name, value) VALUES (:name, ({numbers})) RETURNING name")
-
-    @effect(engine, "complete", job_type="n")
-    async def follow(tx: Tx, _verb: str, job: Job) -> None:
-        for n in range(100_000 if job.payload["n"] == BAD else 0):
-            await tx.all(write, name=f"{n}")
-
-    await engine.create_many([NewJob(type="n", payload={"n": n}) for n in (BAD - 1, BAD)])
-    leases = await engine.claim(worker, limit=2)
-    reports = [Complete(lease.id, lease.token) for lease in leases]
-    answers, created = await asyncio.gather(engine.complete_many(worker, reports), engine.create(NewJob(type="plain")))
-    assert [type(answer) for answer in answers] == [Settled, HookFailed]
-    assert await ask(engine, "SELECT name FROM holdfast_secrets") == []
-    assert (await engine.reads.get(created.id)).state is State.QUEUED
-
-
-async def test_a_batch_stops_calling_hooks_after_two_of_them_timed_out(engine: Engine, worker: str) -> None:
-    engine.ctx.limits = replace(engine.ctx.limits, hook_seconds=0.2)
-    called: list[str] = []
-
-    @effect(engine, "complete", "claim", job_type="n")
-    async def follow(tx: Tx, verb: str, _job: Job) -> None:
-        called.append(verb)
-        if verb == locked:
-            await takes_too_long(tx)
-
-    locked = "complete"
-    leases = await ten_leases(engine, worker)
-    called.clear()
-    answers = await engine.complete_many(worker, [Complete(lease.id, lease.token) for lease in leases])
-    assert all(isinstance(answer, HookFailed) for answer in answers)
-    assert 2 <= len(called) <= 4, "the others were left for another call"
-    locked = "claim"
-    await engine.create_many([NewJob(type="n") for _ in range(10)])
-    called.clear()
-    assert await engine.claim(worker) == []
-    assert 2 <= len(called) <= 4
-
-
 TWO_FAILURES = pytest.mark.parametrize("way", ["raises", "sql later"])
-
-
-async def states(engine: Engine) -> dict[str, int]:
-    rows = await ask(engine, "SELECT state, count(*) AS jobs FROM holdfast_jobs GROUP BY state")
-    return {row["state"]: row["jobs"] for row in rows}
-
-
-def remove_effects(engine: Engine) -> None:
-    engine.ctx.hooks._effects.clear()
-
-
-async def ten_leases(engine: Engine, worker: str, **job: Any) -> list[Lease]:
-    await engine.create_many([NewJob(type="n", payload={"n": n}, **job) for n in range(BAD - 5, BAD + 5)])
-    return await engine.claim(worker, limit=10)
 
 
 @TWO_FAILURES
@@ -418,43 +260,6 @@ async def test_an_effect_on_another_verb_does_not_change_the_claim_order(engine:
     assert [lease.priority for lease in await engine.claim(worker, limit=12)] == [2] * 10 + [1] * 2
 
 
-async def awaits_something_else(_tx: Tx) -> None:
-    await asyncio.sleep(0.001)
-
-
-async def awaits_another_task(_tx: Tx) -> None:
-    await asyncio.get_running_loop().create_future()
-
-
-@pytest.mark.parametrize("wait", [awaits_something_else, awaits_another_task])
-async def test_a_hook_that_awaits_something_else_fails_and_is_named(
-    engine: Engine, worker: str, wait: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    @effect(engine, "complete")
-    async def follow(tx: Tx, _verb: str, _job: Job) -> None:
-        await wait(tx)
-
-    lease = await run(engine, worker, type="n")
-    with caplog.at_level(logging.WARNING, "holdfast.hooks"), pytest.raises(HookFailed, match="toy"):
-        await engine.complete(worker, lease.id, lease.token)
-    [record] = caplog.records
-    assert "toy: test_a_hook_that_awaits_something_else" in record.message
-    assert "may only await that transaction" in record.message
-
-
-async def test_a_hook_that_blocks_is_named(engine: Engine, worker: str, caplog: pytest.LogCaptureFixture) -> None:
-    @effect(engine, "complete")
-    async def follow(_tx: Tx, _verb: str, _job: Job) -> None:
-        time.sleep(1.1)  # noqa: ASYNC251  the hook under test blocks
-
-    lease = await run(engine, worker, type="n")
-    with caplog.at_level(logging.WARNING, "holdfast.hooks"):
-        await engine.complete(worker, lease.id, lease.token)
-    [record] = caplog.records
-    assert "toy: test_a_hook_that_blocks_is_named" in record.message
-    assert "blocked the event loop" in record.message
-
-
 async def test_a_hook_failure_is_deleted_when_the_same_verb_succeeds_for_the_job(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
@@ -492,10 +297,6 @@ async def test_hooked_jobs_reports_earlier_failures_per_job_and_verb(engine: Eng
         return [bool(row["failed"]) for row in rows]
 
     assert (await failed("cancel"), await failed("claim")) == ([True, False], [False, False])
-
-
-async def follow_nothing(_tx: Tx, _verb: str, _job: Job) -> None:
-    pass
 
 
 async def test_a_process_without_the_extension_cannot_move_its_jobs(

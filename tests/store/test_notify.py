@@ -218,7 +218,7 @@ async def test_a_foreign_payload_on_the_channel_counts_as_a_hint(fresh_postgres_
 async def test_a_callers_transaction_sends_no_notification(
     notifications: RecordedNotifications, fresh_postgres_url: str
 ) -> None:
-    """K32: a NOTIFY in that transaction would block other commits of the server. It is sent later, on another connection."""
+    """K32: a NOTIFY in that transaction would block other commits. It is sent later, on another connection."""
     engine = Engine(notifications.store)
     notifier = Notifier(notifications.store, Clock())
     engine.ctx.wakers.append(queue_waker(notifier))

@@ -1,4 +1,4 @@
-"""`fake_context()`: a handler is called as the function it is, and the test sees what it said."""
+"""`fake_context()`: a handler is called as a function, and the test reads what it reported."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def convert_plainly(ctx: SyncContext, pages: list[str]) -> list[str]:
     return done
 
 
-async def test_what_a_handler_says_is_recorded() -> None:
+async def test_a_fake_context_records_the_reports_of_a_handler() -> None:
     ctx = fake_context(state={"pool": 1}, attempt=2)
     result = await convert(ctx, ["a", "b"])
     assert result == {"size": 2, "done": ["a", "b"], "attempt": 2, "state": {"pool": 1}}
@@ -47,13 +47,13 @@ async def test_what_a_handler_says_is_recorded() -> None:
     assert ctx.checkpoint == 2
 
 
-async def test_what_earlier_attempts_left_behind_can_be_given() -> None:
+async def test_a_fake_context_accepts_the_state_of_earlier_attempts() -> None:
     ctx = fake_context(attempt=2, checkpoint=5, steps={"measure": 99}, finished_parts=["a"])
     result = await convert(ctx, ["a", "b"])
     assert (result["size"], result["done"], ctx.recorded.checkpoints) == (99, ["b"], [6])
 
 
-async def test_a_cancel_and_a_lost_lease_can_be_tried() -> None:
+async def test_a_fake_context_simulates_a_cancel_and_a_lost_lease() -> None:
     ctx = fake_context()
     ctx.cancel()
     assert await convert(ctx, ["a"]) == {"canceled after": []}
@@ -63,7 +63,7 @@ async def test_a_cancel_and_a_lost_lease_can_be_tried() -> None:
         await convert(lost, ["a"])
 
 
-def test_a_plain_handler_gets_a_plain_context() -> None:
+def test_a_sync_fake_context_works_with_a_sync_handler() -> None:
     ctx = fake_context(sync=True, finished_parts=["a"])
     assert convert_plainly(ctx, ["a", "b"]) == ["b"]
     assert (ctx.recorded.steps, ctx.recorded.checkpoints) == ({"measure": 2}, [{"done": 1}])
@@ -72,6 +72,6 @@ def test_a_plain_handler_gets_a_plain_context() -> None:
     assert ctx.cancel_requested
 
 
-async def test_what_could_not_be_stored_is_refused_as_in_a_worker() -> None:
+async def test_a_fake_context_refuses_values_that_cannot_be_stored() -> None:
     with pytest.raises(Invalid, match="checkpoint"):
         await fake_context().save({"a": object()})

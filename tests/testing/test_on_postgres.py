@@ -54,7 +54,7 @@ async def test_a_job_enqueued_in_the_tests_own_transaction_runs_after_the_commit
     )
 
 
-async def test_each_test_begins_with_what_the_database_held(shop_url: str) -> None:
+async def test_each_jobs_of_starts_with_a_copy_of_the_database(shop_url: str) -> None:
     for _ in range(2):
         with jobs_of(app, database_url=shop_url.replace("postgresql:", "postgresql+asyncpg:")) as jobs:
             assert jobs.enqueued() == []
@@ -66,7 +66,7 @@ async def test_each_test_begins_with_what_the_database_held(shop_url: str) -> No
     await rest.close()
 
 
-def test_sync_code_retries_and_child_processes_work_there_too(shop_url: str) -> None:
+def test_sync_code_retries_and_child_processes_work_on_postgres(shop_url: str) -> None:
     with jobs_of(app, database_url=shop_url) as jobs:
         with psycopg.connect(jobs.database_url) as connection:
             connection.execute(ORDER)
@@ -83,7 +83,7 @@ def test_sync_code_retries_and_child_processes_work_there_too(shop_url: str) -> 
         assert jobs.get(failing).status == "FAILED"
 
 
-async def test_a_database_that_is_in_use_cannot_be_copied_and_that_is_said(shop_url: str) -> None:
+async def test_a_database_in_use_cannot_be_copied_and_raises_with_a_hint(shop_url: str) -> None:
     connection = await asyncpg.connect(shop_url)
     with pytest.raises(Invalid, match=r"others are connected.*jobs\.database_url"), jobs_of(app, database_url=shop_url):
         pass

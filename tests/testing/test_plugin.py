@@ -34,7 +34,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options, timeout=100)
 
 
-def test_the_examples_of_the_page_are_a_project_whose_tests_pass(pytester: pytest.Pytester) -> None:
+def test_the_examples_of_the_testing_guide_pass(pytester: pytest.Pytester) -> None:
     files = {}
     for block in blocks("docs/guides/testing.md", "py"):
         name, _, _ = block.text.partition("\n")
@@ -47,7 +47,7 @@ def test_the_examples_of_the_page_are_a_project_whose_tests_pass(pytester: pytes
     assert not Path(pytester.path, ".holdfast").exists(), "a test wrote to the app's own database"
 
 
-def test_one_event_loop_for_the_whole_session_is_fine(pytester: pytest.Pytester) -> None:
+def test_the_plugin_works_with_a_session_scoped_event_loop(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile("""
         import pytest
@@ -63,7 +63,7 @@ def test_one_event_loop_for_the_whole_session_is_fine(pytester: pytest.Pytester)
     run(pytester, *ASYNC).assert_outcomes(passed=3)
 
 
-def test_sync_tests_need_no_plugin_for_async_ones(pytester: pytest.Pytester) -> None:
+def test_sync_tests_work_without_pytest_asyncio(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile("""
         from conftest import double
@@ -93,7 +93,7 @@ def test_an_error_in_a_handler_shows_the_handler_and_names_the_job(pytester: pyt
     result.stdout.fnmatch_lines(["*return 1 / number  # this line*", "*ZeroDivisionError*", "*raised by job *divide*"])
 
 
-def test_a_pytest_that_tests_no_jobs_does_not_pay_for_the_plugin() -> None:
+def test_the_plugin_imports_nothing_until_it_is_used() -> None:
     """Loaded at every start of pytest, it loads nothing else of ours and none of what we need."""
     code = (
         "import sys, holdfast.testing; print(*sorted(n for n in sys.modules if n.startswith(('holdfast', 'msgspec'))))"
@@ -102,6 +102,6 @@ def test_a_pytest_that_tests_no_jobs_does_not_pay_for_the_plugin() -> None:
     assert done.stdout.split() == ["holdfast", "holdfast.testing"]
 
 
-def test_it_can_be_kept_out(pytester: pytest.Pytester) -> None:
+def test_the_plugin_can_be_disabled(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(holdfast_jobs): ...")
     run(pytester, "-p", "no:asyncio", "-p", "no:holdfast").assert_outcomes(errors=1)

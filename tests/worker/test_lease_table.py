@@ -146,9 +146,12 @@ while True:
 def test_a_reader_beside_a_busy_writer_sees_no_torn_entry(table: LeaseTable) -> None:
     program = [sys.executable, "-c", WRITER, str(table.fd)]
     seen: set[TableEntry] = set()
-    give_up = time.monotonic() + 30
     with subprocess.Popen(program, pass_fds=(table.fd,)) as writer:
         try:
+            started = time.monotonic()
+            while not table.entries() and time.monotonic() < started + 120:
+                time.sleep(0.01)  # on a busy machine the writer takes a while to start
+            give_up = time.monotonic() + 30
             while len(seen) < 20_000 and time.monotonic() < give_up:
                 seen.update(table.entries())
         finally:
