@@ -16,7 +16,7 @@ from holdfast.model import NewJob
 from holdfast.store import Tx, q
 from tests.engine.hooking import adopt, guard
 from tests.engine.steps import ask, stored
-from tests.known.test_one_poisoned_row import spoil
+from tests.known.test_corrupt_rows import spoil
 
 VERDICTS: dict[str, Any] = {
     "reject": RejectJob("SAFE_BLOCK", "no"),

@@ -1,4 +1,4 @@
-"""The database's clock is set back by an hour: work goes on, and what was lost is recovered, as if it had not been."""
+"""The clock of the database is set back by an hour: jobs run and lost jobs are recovered as usual."""
 
 from datetime import timedelta
 from typing import Any
@@ -42,7 +42,7 @@ async def test_a_job_that_waits_in_its_queue_is_claimed_at_once(
     assert [lease.id for lease in await engine.claim(worker)] == [made.id]
 
 
-async def test_a_job_that_prefers_another_worker_is_not_kept_back_for_the_hour(
+async def test_a_job_that_prefers_another_worker_is_not_deferred_for_the_hour(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     preferred = await engine.workers.register(capabilities={"gpu": True})
@@ -53,7 +53,7 @@ async def test_a_job_that_prefers_another_worker_is_not_kept_back_for_the_hour(
     assert [lease.id for lease in await engine.claim(worker)] == [made.id]
 
 
-async def test_the_job_of_a_lost_worker_is_recovered_and_that_of_a_living_one_stays(
+async def test_the_job_of_a_lost_worker_is_recovered_and_that_of_a_live_one_is_kept(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     other = (await engine.workers.register()).id
@@ -66,7 +66,9 @@ async def test_the_job_of_a_lost_worker_is_recovered_and_that_of_a_living_one_st
     assert [lease.id for lease in await engine.claim(worker)] == [lost.id]
 
 
-async def test_a_video_whose_worker_fell_silent_is_recovered(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_transcode_job_whose_worker_is_silent_is_recovered(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
     """Where a lease ends only once the worker is offline: it was heard from now at the latest."""
     policy = {"lease_seconds": 30, "heartbeat_seconds": 10, "offline_seconds": 60}
     lost = await run(engine, worker, lifecycle="transcode", policy=policy)
@@ -76,7 +78,7 @@ async def test_a_video_whose_worker_fell_silent_is_recovered(engine: Engine, wor
     assert (await engine.reads.get(lost.id)).reason == "lease_expired"
 
 
-async def test_a_grace_that_was_in_force_does_not_last_for_the_hour(
+async def test_a_grace_period_in_force_does_not_last_for_the_hour(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     await engine.maintenance.reap()
@@ -100,7 +102,7 @@ async def test_a_job_that_runs_for_too_long_is_ended(
     assert (await engine.reads.get(lease.id)).state is State.RETRYING
 
 
-async def test_a_cancel_that_is_not_obeyed_is_carried_out(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_a_cancel_request_that_is_ignored_is_enforced(engine: Engine, worker: str, clock: MovableClock) -> None:
     lease = await run(engine, worker, policy={"cancel_grace_seconds": 50})
     await engine.cancel(lease.id)
     await set_back(engine, clock)
@@ -122,7 +124,7 @@ async def test_a_retry_waits_for_its_backoff_and_no_longer(engine: Engine, worke
     assert [again.id for again in await engine.claim(worker)] == [lease.id]
 
 
-async def test_a_delay_that_was_over_is_over_and_a_time_that_was_given_is_kept(
+async def test_an_ended_delay_stays_ended_and_an_explicit_run_at_is_kept(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     over = await engine.create(NewJob(type="echo", delay_seconds=3))
@@ -158,7 +160,7 @@ async def test_a_clock_that_goes_back_half_a_minute_corrects_each_delayed_job_on
     assert row["swept_at"] <= clock.now(), "the correction came to its end"
 
 
-async def test_a_job_whose_creator_died_before_accepting_it_runs_without_waiting_for_the_hour(
+async def test_an_orphan_is_accepted_without_waiting_for_the_hour(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     orphan = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
@@ -167,7 +169,7 @@ async def test_a_job_whose_creator_died_before_accepting_it_runs_without_waiting
     assert [lease.id for lease in await engine.claim(worker)] == [orphan.id]
 
 
-async def test_a_job_that_is_accepted_after_the_step_keeps_the_time_it_was_given(
+async def test_a_job_accepted_after_the_correction_keeps_its_run_at(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     later = await engine.create(NewJob(type="echo", lifecycle="orchestration", delay_seconds=1), accept=False)
@@ -178,10 +180,10 @@ async def test_a_job_that_is_accepted_after_the_step_keeps_the_time_it_was_given
     assert [lease.id for lease in await engine.claim(worker)] == [later.id]
 
 
-async def test_a_creator_whose_job_maintenance_accepted_first_accepts_it_in_vain(
+async def test_a_job_accepted_by_maintenance_is_not_accepted_again_by_its_creator(
     engine: Engine, clock: MovableClock
 ) -> None:
-    """It may still live: what is accepted before its time is accepted once."""
+    """The creator may still be alive: the job is accepted once."""
     made = await engine.create(NewJob(type="echo", lifecycle="orchestration"), accept=False)
     await set_back(engine, clock)
     assert await engine.maintenance.accept_orphans() == 1
@@ -189,7 +191,7 @@ async def test_a_creator_whose_job_maintenance_accepted_first_accepts_it_in_vain
     assert [event.verb for event in await engine.reads.history(made.id)] == ["create", "accept"]
 
 
-async def test_webhooks_that_waited_for_their_next_try_are_sent_in_time(engine: Engine, clock: MovableClock) -> None:
+async def test_webhook_deliveries_that_wait_for_a_retry_are_sent_in_time(engine: Engine, clock: MovableClock) -> None:
     await engine.maintenance.reap()
     await ask(engine, _A_DELIVERY, id=_ID, next=clock.now() + timedelta(seconds=40), at=clock.now())
     await set_back(engine, clock)
@@ -206,7 +208,7 @@ RETURNING id
 """
 
 
-async def test_it_is_said_once_and_nothing_happens_where_clocks_differ_a_little(
+async def test_the_correction_is_logged_once_and_small_differences_are_ignored(
     engine: Engine, worker: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = await run(engine, worker)
@@ -258,7 +260,7 @@ async def waiting(engine: Engine, worker: str, clock: MovableClock, **times: Any
     return await put(engine, clock, "jobs", lease.id, **times)
 
 
-async def test_of_running_jobs_those_are_corrected_that_have_a_time_ahead(
+async def test_leases_set_back_corrects_running_jobs_with_a_future_time(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     wrong: list[dict[str, Any]] = [
@@ -274,7 +276,7 @@ async def test_of_running_jobs_those_are_corrected_that_have_a_time_ahead(
     assert await corrected(engine, q.leases_set_back, limit=9) == set()
 
 
-async def test_of_retries_those_are_corrected_that_were_written_ahead(
+async def test_retries_set_back_corrects_retries_updated_in_the_future(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     retry = await waiting(engine, worker, clock, updated_at=6)
@@ -286,7 +288,7 @@ async def test_of_retries_those_are_corrected_that_were_written_ahead(
     assert await corrected(engine, q.retries_set_back, limit=9) == {retry}
 
 
-async def test_of_delays_those_are_over_that_ended_in_the_last_minute_of_the_old_clock(
+async def test_delays_set_back_ends_delays_of_the_last_minute_of_the_old_clock(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     await sweeps(engine, clock, reap=3600, other=9999)
@@ -302,16 +304,14 @@ async def test_of_delays_those_are_over_that_ended_in_the_last_minute_of_the_old
     assert await corrected(engine, q.delays_set_back, limit=9) == set()
 
 
-async def test_a_delay_is_corrected_once_though_its_new_time_lies_in_the_last_minute_too(
-    engine: Engine, worker: str, clock: MovableClock
-) -> None:
+async def test_delays_set_back_corrects_a_delay_once(engine: Engine, worker: str, clock: MovableClock) -> None:
     await sweeps(engine, clock, reap=30)
     over = await waiting(engine, worker, clock, run_at=20, updated_at=-100)
     assert await corrected(engine, q.delays_set_back, limit=9) == {over}
     assert await corrected(engine, q.delays_set_back, limit=9) == set()
 
 
-async def test_of_workers_those_are_corrected_that_were_heard_ahead(engine: Engine, clock: MovableClock) -> None:
+async def test_workers_set_back_corrects_workers_with_a_future_time(engine: Engine, clock: MovableClock) -> None:
     heard, registered, right = [(await engine.workers.register()).id for _ in range(3)]
     await put(engine, clock, "workers", heard, last_heartbeat_at=6)
     await put(engine, clock, "workers", registered, registered_at=6)
@@ -319,7 +319,7 @@ async def test_of_workers_those_are_corrected_that_were_heard_ahead(engine: Engi
     assert await corrected(engine, q.workers_set_back) == {heard, registered}
 
 
-async def test_of_counts_and_sweeps_those_are_corrected_that_lie_ahead(engine: Engine, clock: MovableClock) -> None:
+async def test_counts_sweeps_and_grace_set_back_correct_future_times(engine: Engine, clock: MovableClock) -> None:
     insert = (
         "INSERT INTO holdfast_counted (name, taken_at, asked_at, figures) VALUES (:name, :at, :at, '') RETURNING name"
     )
@@ -336,7 +336,7 @@ async def test_of_counts_and_sweeps_those_are_corrected_that_lie_ahead(engine: E
     assert await corrected(engine, q.grace_set_back) == {"reap"}
 
 
-async def test_of_deliveries_those_move_that_still_wait(engine: Engine, clock: MovableClock) -> None:
+async def test_deliveries_set_back_moves_only_pending_deliveries(engine: Engine, clock: MovableClock) -> None:
     await sweeps(engine, clock, reap=3600, other=9999)
     await corrected(engine, q.sweeps_set_back)
     ids = [f"019b76da-a800-7001-b48f-00000000000{number}" for number in range(3)]
@@ -347,7 +347,7 @@ async def test_of_deliveries_those_move_that_still_wait(engine: Engine, clock: M
     assert await corrected(engine, q.deliveries_set_back) == {ids[0]}
 
 
-async def test_of_created_jobs_those_are_orphans_that_are_old_or_lie_ahead(engine: Engine, clock: MovableClock) -> None:
+async def test_orphans_are_created_jobs_that_are_old_or_in_the_future(engine: Engine, clock: MovableClock) -> None:
     made = await engine.create_many([NewJob(type="echo", lifecycle="orchestration")] * 5, accept=False)
     for job, seconds in zip(made, (-61, -59, 0, 4, 6), strict=True):
         await put(engine, clock, "jobs", job.id, created_at=seconds)
@@ -358,7 +358,7 @@ async def test_of_created_jobs_those_are_orphans_that_are_old_or_lie_ahead(engin
 
 
 @pytest.mark.parametrize(("seconds", "seen"), [(4, False), (6, True)])
-async def test_maintenance_looks_for_orphans_that_lie_ahead(
+async def test_due_work_reports_orphans_created_in_the_future(
     engine: Engine, clock: MovableClock, seconds: int, seen: bool
 ) -> None:
     """Though the oldest of those that wait is not to be accepted yet."""

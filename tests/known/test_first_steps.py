@@ -24,7 +24,7 @@ def begun(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_holdfast_alone_says_in_five_lines_how_to_begin(tmp_path: Path) -> None:
+def test_holdfast_without_arguments_prints_five_lines_on_how_to_start(tmp_path: Path) -> None:
     answer = holdfast(folder=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = answer.stdout.splitlines()

@@ -120,7 +120,7 @@ def test_long_names_and_errors_fit_the_terminal(long_names: tuple[Path, str], ty
 
 
 @pytest.mark.parametrize("typed", ["jobs list", "top --once"])
-def test_long_names_that_are_cut_can_be_told_apart(long_names: tuple[Path, str], typed: str) -> None:
+def test_truncated_long_names_stay_distinguishable(long_names: tuple[Path, str], typed: str) -> None:
     _, seen = on_terminal(*typed.split(), folder=long_names[0], columns=80)
     shown = [word for word in without_escapes(seen).split() if word.startswith("bil") and "…" in word]
     assert len({word for word in shown if "monthly" in word}) == len({word for word in shown if "yearly" in word}) > 0
@@ -128,7 +128,7 @@ def test_long_names_that_are_cut_can_be_told_apart(long_names: tuple[Path, str],
 
 
 @pytest.mark.parametrize("typed", ["jobs list", "jobs show ID"])
-def test_an_error_is_broken_between_its_words(long_names: tuple[Path, str], typed: str) -> None:
+def test_an_error_is_wrapped_between_words(long_names: tuple[Path, str], typed: str) -> None:
     folder, job_id = long_names
     _, seen = on_terminal(*typed.replace("ID", job_id).split(), folder=folder, columns=80)
     words = without_escapes(seen).split()
@@ -137,7 +137,7 @@ def test_an_error_is_broken_between_its_words(long_names: tuple[Path, str], type
 
 
 @pytest.mark.parametrize("typed", ["jobs list", "workers list", "queues list", "top --once"])
-def test_behind_a_pipe_nothing_is_cut(long_names: tuple[Path, str], typed: str) -> None:
+def test_output_to_a_pipe_is_not_truncated(long_names: tuple[Path, str], typed: str) -> None:
     seen = run_holdfast(*typed.split(), folder=long_names[0]).stdout
     assert "…" not in seen
     assert all(name in seen or name.replace("_", "-") in seen for name in (MONTHLY, YEARLY))

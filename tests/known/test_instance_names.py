@@ -1,4 +1,4 @@
-"""A worker over HTTP names its processes as it likes; no name of its is read as a promise."""
+"""An HTTP worker may name its instances freely; no such name counts as a presence lock."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.server.steps import serving
 
 
 class Hours(MovableClock):
-    """An hour passes each time that it is asked."""
+    """A clock that advances an hour with each reading."""
 
     at = 0.0
 
@@ -42,7 +42,7 @@ async def test_a_worker_whose_instance_id_ends_in_live_keeps_its_job(store_url: 
 
 
 @pytest.mark.postgres
-async def test_a_name_that_only_ends_in_live_is_not_judged(fresh_postgres_url: str) -> None:
+async def test_an_instance_name_that_only_ends_in_live_is_never_dead(fresh_postgres_url: str) -> None:
     presence = await open_presence(fresh_postgres_url)
     assert await presence.dead(["shop.live", ".live", "a-b-c.live"]) == set()
     await presence.close()

@@ -1,4 +1,4 @@
-"""`holdfast migrate` behind a pooler in transaction mode: its session goes on after it, with whatever it left there."""
+"""`holdfast migrate` behind a pooler in transaction mode: its session, with its locks, outlives it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Rows that a newer version wrote, or that were damaged: the jobs of others go on, and most often their own do too."""
+"""Rows written by a newer version, or damaged: other jobs continue, and most often these do too."""
 
 import logging
 from typing import Any
@@ -18,7 +18,7 @@ NEWER = '{"lifecycle": {"name": "later", "states": ["parked"]}, "policy": {"max_
 
 
 async def change_policy(engine: Engine, job_id: str, change: Any) -> None:
-    """As another version would have written it, or nobody."""
+    """Change the stored policy, as another version or a manual change would."""
     [row] = await ask(
         engine,
         "SELECT p.id, p.body FROM holdfast_policies p JOIN holdfast_jobs j ON j.policy = p.id WHERE j.id = :id",
@@ -38,7 +38,7 @@ def with_new_knobs(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-async def test_a_policy_with_a_knob_of_a_newer_version_is_read_without_it_and_that_is_told_once(
+async def test_unknown_policy_fields_of_a_newer_version_are_ignored_and_logged_once(
     engine: Engine, worker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = await run(engine, worker, policy={"max_lost": 7})
@@ -55,14 +55,14 @@ async def test_a_policy_with_a_knob_of_a_newer_version_is_read_without_it_and_th
     assert "newer version" in warning
 
 
-async def test_each_policy_is_read_as_the_one_it_is(engine: Engine, worker: str) -> None:
+async def test_each_policy_is_read_with_its_own_values(engine: Engine, worker: str) -> None:
     leases = [await run(engine, worker, policy={"max_lost": lost}) for lost in (7, 8)]
     engine.ctx.registry.forget()
     assert [(await engine.reads.policy(lease.policy)).max_lost for lease in leases] == [7, 8]
 
 
 @pytest.mark.parametrize("body", ["no JSON at all", "[]", "{}", NEWER])
-async def test_jobs_whose_policy_cannot_be_read_are_reaped_like_those_beside_them(
+async def test_jobs_with_an_unreadable_policy_are_reaped_like_others(
     engine: Engine, worker: str, clock: MovableClock, body: str
 ) -> None:
     strange = await run(engine, worker, lifecycle="crawl")
@@ -82,9 +82,7 @@ async def test_a_worker_can_claim_and_fail_a_job_whose_policy_it_cannot_read(
     assert settled.state == "retrying"
 
 
-async def test_webhooks_are_told_of_all_jobs_though_the_policy_of_one_cannot_be_read(
-    engine: Engine, worker: str
-) -> None:
+async def test_webhooks_are_sent_for_all_jobs_although_one_policy_is_unreadable(engine: Engine, worker: str) -> None:
     await subscribe(engine, events=["job.completed"])
     made = (await engine.webhooks.fan_out()).made
     for body in (None, "no JSON at all"):
@@ -96,7 +94,7 @@ async def test_webhooks_are_told_of_all_jobs_though_the_policy_of_one_cannot_be_
     assert made == 2
 
 
-async def test_a_job_type_declared_with_a_knob_of_a_newer_version_can_be_created_by_this_one(engine: Engine) -> None:
+async def test_jobs_of_a_type_with_unknown_policy_fields_can_be_created(engine: Engine) -> None:
     await engine.job_types.declare(
         JobType(name="mail", queue="post", policy={"max_attempts": 9}), JobType(name="other")
     )
@@ -113,7 +111,7 @@ async def test_a_job_type_declared_with_a_knob_of_a_newer_version_can_be_created
 
 
 @pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
-def test_a_lifecycle_that_cannot_be_read_leaves_the_moves_that_the_database_allows(machine: Any) -> None:
+def test_an_unreadable_lifecycle_falls_back_to_the_stored_moves(machine: Any) -> None:
     same, ignored = from_stored(to_data(machine), machine.mask)
     assert (same.mask, same.words, ignored) == (machine.mask, machine.words, [])
     plain, ignored = from_stored(None, machine.mask)

@@ -36,7 +36,7 @@ async def pruned(engine: Engine, clock: MovableClock) -> None:
     assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
-async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
+async def test_a_job_is_deleted_only_after_its_key_was_kept_for_a_minute(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """A create that began before the key was kept finds the job. Others behind such jobs do not wait for them."""
@@ -56,7 +56,7 @@ async def test_a_job_is_deleted_no_sooner_than_every_create_sees_its_kept_key(
     assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
-async def test_a_canceled_job_too_is_deleted_after_its_key_was_kept(engine: Engine, clock: MovableClock) -> None:
+async def test_a_canceled_job_is_deleted_after_its_key_was_kept(engine: Engine, clock: MovableClock) -> None:
     first = await engine.create(request())
     await engine.cancel(first.id)
     assert [await engine.maintenance.prune(AT_ONCE) for _ in range(2)] == [1, 0]
@@ -116,7 +116,7 @@ async def test_a_kept_key_does_not_stop_a_create_with_another_key(
     assert (other.id != first.id, other.existed) == (True, False)
 
 
-async def test_each_tenant_has_kept_keys_of_its_own(engine: Engine, clock: MovableClock) -> None:
+async def test_kept_keys_are_separate_per_tenant(engine: Engine, clock: MovableClock) -> None:
     made = {tenant: await engine.create(request(tenant=tenant)) for tenant in ("a", "b", "c")}
     for job in made.values():
         await engine.cancel(job.id)
@@ -125,9 +125,7 @@ async def test_each_tenant_has_kept_keys_of_its_own(engine: Engine, clock: Movab
         assert (await engine.create(request(tenant=tenant))).id == job.id
 
 
-async def test_only_the_jobs_in_question_are_looked_up_among_the_pruned(
-    engine: Engine, worker: str, clock: MovableClock
-) -> None:
+async def test_pruned_jobs_are_looked_up_by_id(engine: Engine, worker: str, clock: MovableClock) -> None:
     """One that left a key and one that left an attempt."""
     left_a_key = [await engine.create(request(idempotency_key=key)) for key in "ab"]
     for job in left_a_key:
@@ -179,7 +177,7 @@ async def test_a_key_that_a_failure_frees_is_not_kept(engine: Engine, worker: st
     assert (await engine.create(request(policy=policy))).id != first.id
 
 
-async def test_of_many_who_take_over_a_key_of_a_pruned_job_one_makes_a_job(
+async def test_concurrent_creates_with_the_freed_key_of_a_pruned_job_make_one_job(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     policy = {"idempotency": "window", "idempotency_window_seconds": DAY}
@@ -193,7 +191,7 @@ async def test_of_many_who_take_over_a_key_of_a_pruned_job_one_makes_a_job(
     assert len({one.id for one in made if isinstance(one, Created)}) == 1
 
 
-async def test_whoever_asks_for_a_pruned_job_hears_that_it_was_pruned(engine: Engine, worker: str) -> None:
+async def test_reading_a_pruned_job_raises_an_error_that_says_pruned(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.complete(worker, lease.id, lease.token)
     await engine.maintenance.prune(AT_ONCE)
@@ -210,7 +208,7 @@ async def test_whoever_asks_for_a_pruned_job_hears_that_it_was_pruned(engine: En
     assert outline.code == "job_pruned"
 
 
-async def test_the_record_of_who_ran_a_job_and_when_outlives_it_without_its_error(engine: Engine, worker: str) -> None:
+async def test_attempts_of_a_pruned_job_are_kept_without_their_error(engine: Engine, worker: str) -> None:
     lease = await run(engine, worker)
     await engine.fail(worker, lease.id, lease.token, "E_DISK", "the secret of a customer", permanent=True)
     [before] = await engine.reads.attempts(lease.id)
@@ -237,7 +235,7 @@ async def test_the_errors_of_other_jobs_stay_when_one_is_pruned(engine: Engine, 
     assert [row["job_id"] for row in written] == [goes_on.id], "an attempt without an error is not written again"
 
 
-async def test_what_is_said_to_be_pruned_never_goes_back(engine: Engine) -> None:
+async def test_the_pruned_position_never_decreases(engine: Engine) -> None:
     """A stream that resumes before it is told of a gap, though older events are deleted after newer ones."""
     older, newer = [await engine.create(NewJob(type="pay")) for _ in range(2)]
     places = []
@@ -255,7 +253,7 @@ def test_succeeded_jobs_are_kept_for_two_weeks_unless_a_setting_says_otherwise()
     assert load({}, overrides={"retain_succeeded_seconds": "off"}).retain_succeeded_seconds is None
 
 
-def test_a_process_says_at_its_start_what_it_will_delete_and_when() -> None:
+def test_a_process_logs_its_retention_at_startup() -> None:
     assert retention_text(retention(Settings())) == (
         "finished jobs are deleted: succeeded after 14 days; canceled, dead, rejected never (HOLDFAST_RETAIN_*_SECONDS)"
     )

@@ -26,9 +26,7 @@ async def read(engine: Engine) -> None:
     await engine.webhooks.fan_out()
 
 
-async def test_a_webhook_is_told_of_a_job_whose_time_was_over_before_the_webhook_was_read_for(
-    engine: Engine, worker: str
-) -> None:
+async def test_a_job_past_its_retention_is_kept_until_its_webhook_events_are_read(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     await read(engine)
     await complete(engine, worker)
@@ -66,7 +64,7 @@ async def test_jobs_of_other_tenants_are_deleted_though_older_unread_ones_fill_a
     assert [await engine.maintenance.prune(AT_ONCE) for _ in range(2)] == [2, 1]
 
 
-async def test_a_webhook_that_is_switched_off_keeps_nothing_from_being_deleted(engine: Engine, worker: str) -> None:
+async def test_a_disabled_webhook_does_not_delay_pruning(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     await read(engine)
     await complete(engine, worker)
@@ -74,7 +72,7 @@ async def test_a_webhook_that_is_switched_off_keeps_nothing_from_being_deleted(e
     assert await engine.maintenance.prune(AT_ONCE) == 1
 
 
-async def test_where_no_server_reads_for_webhooks_any_more_jobs_are_kept_a_week_longer_and_not_for_ever(
+async def test_without_a_webhook_reader_jobs_are_kept_at_most_a_week_longer(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     await subscribe(engine)
@@ -99,7 +97,7 @@ async def test_a_backlog_of_finished_jobs_is_deleted_in_one_round_of_maintenance
     assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
-async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courier(
+async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_deliverer(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliverer, "PRUNE_SECONDS", 0.0)
@@ -117,7 +115,7 @@ async def test_a_backlog_of_old_deliveries_is_deleted_in_one_round_of_the_courie
     assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
-async def test_what_should_have_been_deleted_is_counted(engine: Engine, worker: str, clock: MovableClock) -> None:
+async def test_overdue_rows_are_counted(engine: Engine, worker: str, clock: MovableClock) -> None:
     await subscribe(engine)
     for _ in range(3):
         await complete(engine, worker)
@@ -151,7 +149,7 @@ async def test_jobs_that_run_wait_or_have_just_ended_are_not_overdue(
     assert (await engine.maintenance.overdue(Retention(succeeded=0, dead=0, rejected=0))).jobs == 1
 
 
-async def test_only_the_jobs_in_question_are_looked_up_among_the_unread(engine: Engine) -> None:
+async def test_unread_jobs_are_looked_up_by_id(engine: Engine) -> None:
     first, _ = [await create(engine) for _ in range(2)]
     place = {"pos": 0, "job_id": first, "seq": 0}
     found = await engine.store.read(lambda tx: tx.all(q.unread_jobs, ids=[first], **place))

@@ -54,7 +54,7 @@ def restore(backup: Path, path: Path) -> None:
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("lost", ["lanes", "policies"])
-async def test_no_job_goes_into_another_tenants_lane_though_the_lane_had_this_id_before(
+async def test_after_a_restore_no_job_uses_a_lane_of_another_tenant(
     engine: Engine, store_url: str, key: str | None, lost: str
 ) -> None:
     await engine.create(NewJob(type="echo", tenant="a"))
@@ -68,7 +68,7 @@ async def test_no_job_goes_into_another_tenants_lane_though_the_lane_had_this_id
 
 
 @pytest.mark.parametrize("keys", [[None, None], ["k", "l"], ["k", None]])
-async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, keys: list[str | None]) -> None:
+async def test_after_a_restore_concurrent_creates_use_their_own_lanes(engine: Engine, keys: list[str | None]) -> None:
     await engine.create(NewJob(type="echo", tenant="a"))
     await lose(engine, "lanes", "policies")
     tenants = ["a", "c"]
@@ -79,7 +79,7 @@ async def test_each_of_many_callers_gets_a_job_in_its_own_lane(engine: Engine, k
     assert row["jobs"] == 3, "none is stored twice"
 
 
-async def test_a_batch_of_several_kinds_is_stored_whole_and_once(engine: Engine) -> None:
+async def test_after_a_restore_a_batch_of_several_types_is_stored_once(engine: Engine) -> None:
     await engine.create(NewJob(type="echo", tenant="a"))
     await lose(engine, "lanes", "policies")
     made = await engine.create_many([NewJob(type="echo", tenant="a"), NewJob(type="other", tenant="a")])
@@ -89,7 +89,7 @@ async def test_a_batch_of_several_kinds_is_stored_whole_and_once(engine: Engine)
 
 
 @pytest.mark.postgres
-async def test_a_process_that_outlives_a_restore_forgets_what_it_knew_of_the_database(
+async def test_a_running_process_drops_its_caches_after_a_restore(
     postgres_server_url: str, fresh_postgres_url: str
 ) -> None:
     """The database is dropped and made again from a backup, from before this process had declared or created."""
@@ -111,7 +111,7 @@ async def test_a_process_that_outlives_a_restore_forgets_what_it_knew_of_the_dat
         assert await lane_of(engine, made.id) == [("a", "fast", "echo")], "as it was declared, though that was lost"
 
 
-async def test_a_process_goes_on_with_the_sqlite_file_that_was_put_in_the_place_of_its_own(
+async def test_a_running_process_continues_on_a_replaced_sqlite_file(
     fresh_sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -129,7 +129,7 @@ async def test_a_process_goes_on_with_the_sqlite_file_that_was_put_in_the_place_
 
 
 @pytest.mark.postgres
-async def test_a_failover_to_a_new_timeline_is_noticed_by_the_next_connection() -> None:
+async def test_a_failover_to_a_new_timeline_is_detected_by_the_next_connection() -> None:
     """A standby that takes over may lack the last commits. The system is the same, only its timeline is not."""
     forgotten: list[bool] = []
     with running() as server:
@@ -151,7 +151,7 @@ async def test_a_failover_to_a_new_timeline_is_noticed_by_the_next_connection() 
 
 
 @pytest.mark.postgres
-async def test_another_address_of_the_same_server_is_no_other_database(caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_address_of_the_same_server_counts_as_the_same_database(caplog: pytest.LogCaptureFixture) -> None:
     identity, changes = IdentityTracker(), list[bool]()
     identity.on_change.append(lambda: changes.append(True))
     names = set()

@@ -145,7 +145,7 @@ async def is_running(engine: Engine, job_id: str) -> bool:
     return (await engine.reads.get(job_id)).state is State.RUNNING
 
 
-async def test_workers_of_two_versions_do_each_others_jobs_and_take_over_from_each_other(
+async def test_workers_of_two_versions_run_and_recover_each_others_jobs(
     fresh_postgres_url: str, engine_there: Engine, tmp_path: Path
 ) -> None:
     old, new = Version(tmp_path / "old"), Version(tmp_path / "new", knob=KNOB)

@@ -28,7 +28,9 @@ async def lives(engine: Engine) -> tuple[str, str]:
 
 
 class TestCommandLine:
-    def test_state_is_the_lifecycles_word_in_every_json(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    def test_state_is_the_lifecycle_state_name_in_every_json_output(
+        self, holdfast: Holdfast, meanwhile: Meanwhile
+    ) -> None:
         buried, _ = meanwhile(lives)
         [job] = holdfast("jobs", "list", "--status", "FAILED", "--json").json["jobs"]
         assert (job["state"], job["storedState"], job["status"]) == ("dead_letter", "dead", "FAILED")
@@ -40,7 +42,7 @@ class TestCommandLine:
         [ended] = holdfast("top", "--json", "--interval", "0.1").json["ended"]
         assert (ended["state"], ended["status"]) == ("dead_letter", "FAILED")
 
-    def test_jobs_are_found_by_the_word_that_is_shown(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    def test_jobs_are_filtered_by_the_state_name_that_is_shown(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
         buried, again = meanwhile(lives)
         plain = meanwhile(dead)
         done = meanwhile(lambda engine: succeeded(engine, lifecycle="images"))
@@ -57,7 +59,7 @@ class TestCommandLine:
         ):
             assert {row[0] for row in holdfast("jobs", "list", *arguments).rows} == found, arguments
 
-    def test_a_status_given_as_a_state_is_pointed_out(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    def test_a_status_passed_as_a_state_is_refused_with_a_hint(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
         meanwhile(dead)
         assert "--status FAILED" in holdfast("jobs", "list", "--state", "failed").err
         refused = holdfast("jobs", "list", "--status", "dead")
@@ -84,10 +86,12 @@ async def failed_once(engine: Engine) -> dict[str, str]:
     return jobs
 
 
-class TestWordsOfLifecycles:
+class TestStateNames:
     """A word means for each job what it means in the lifecycle of that job."""
 
-    def test_on_the_command_line(self, holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    def test_the_command_line_filters_by_the_state_names_of_each_lifecycle(
+        self, holdfast: Holdfast, meanwhile: Meanwhile
+    ) -> None:
         """R000-14: `failed_retryable` is a word of `images`."""
         jobs = meanwhile(failed_once)
         for word, found in WORDS.items():
@@ -96,7 +100,7 @@ class TestWordsOfLifecycles:
         moved = holdfast("jobs", "redrive", "--state", "failed", "--dry-run", "--json").json
         assert [job["jobId"] for job in moved["jobs"] if job["outcome"] != "refused"] == [jobs["ended"]]
 
-    async def test_over_http(self, served: Served) -> None:
+    async def test_http_filters_by_the_state_names_of_each_lifecycle(self, served: Served) -> None:
         jobs = await failed_once(served.engine)
         for word, found in WORDS.items():
             wanted = {jobs[name] for name in found}
@@ -111,7 +115,7 @@ class TestWordsOfLifecycles:
         refused = await served.http.get("/jobs?state=faild")
         assert (refused.status_code, refused.json()["code"]) == (422, "unknown_state")
 
-    async def test_a_stored_word_that_a_lifecycle_uses_otherwise(self, engine: Engine) -> None:
+    async def test_a_stored_state_name_that_a_lifecycle_uses_for_another_state(self, engine: Engine) -> None:
         """In an app's own lifecycle `dead` may be the word for a canceled job."""
         words = {**DEFAULT.words, State.CANCELED: "dead", State.DEAD: "buried"}
         own = Machine("own", words=words, moves=map(str, DEFAULT.moves))
@@ -130,7 +134,7 @@ class TestWordsOfLifecycles:
 
 
 class TestAdminHttp:
-    async def test_state_and_status_are_filters_of_their_own(self, served: Served) -> None:
+    async def test_state_and_status_are_separate_filters(self, served: Served) -> None:
         buried, again = await lives(served.engine)
         for query, found in (
             ("state=dead_letter", {buried}),
@@ -146,7 +150,7 @@ class TestAdminHttp:
 
 
 class TestStreams:
-    async def test_a_job_that_failed_is_never_told_as_complete(self, served: Served) -> None:
+    async def test_a_failed_job_never_sends_a_complete_event(self, served: Served) -> None:
         job_id = await dead(served.engine)
         async with watching(served, f"/jobs/{job_id}/events") as reader:
             said = await reader.rest()
@@ -157,7 +161,7 @@ class TestStreams:
         ]
 
     @pytest.mark.parametrize("ending", ["cancel", "reject", "reap"])
-    async def test_every_end_is_named_for_its_verb(self, served: Served, ending: str) -> None:
+    async def test_every_final_event_is_named_after_its_verb(self, served: Served, ending: str) -> None:
         engine = served.engine
         job = await engine.create(NewJob(type="render", max_attempts=1))
         worker = (await engine.workers.register(name="tester")).id

@@ -1,4 +1,4 @@
-"""Two apps on one database that declare the same job type differently: told to both, and no silent fight."""
+"""Two apps on one database that declare the same job type differently: both are warned, and one declaration wins."""
 
 import logging
 from pathlib import Path
@@ -30,7 +30,7 @@ async def written(engine: Engine) -> Any:
     return tuple(row)
 
 
-async def test_the_app_whose_workers_live_keeps_its_word_and_the_other_is_warned(
+async def test_the_declaration_of_the_app_with_live_workers_wins_and_the_other_is_warned(
     shop_works: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine, before = shop_works, await written(shop_works)
@@ -49,7 +49,7 @@ async def test_the_app_whose_workers_live_keeps_its_word_and_the_other_is_warned
     assert await written(engine) == before
 
 
-async def test_an_app_without_workers_gives_way_to_the_one_that_starts(
+async def test_the_declaration_of_a_starting_app_replaces_that_of_an_app_without_workers(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when an app moved to another module, or only enqueues."""
@@ -60,7 +60,7 @@ async def test_an_app_without_workers_gives_way_to_the_one_that_starts(
     assert SHOP in caplog.text
 
 
-async def test_an_app_that_is_upgraded_replaces_what_its_older_version_said(
+async def test_an_upgraded_app_replaces_its_older_declaration(
     shop_works: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -70,21 +70,21 @@ async def test_an_app_that_is_upgraded_replaces_what_its_older_version_said(
     assert "queue: 'shop' before, 'fast' now" in caplog.text
 
 
-async def test_an_option_that_only_one_of_two_apps_sets_is_told_in_plain_words(shop_works: Engine) -> None:
+async def test_the_warning_names_an_option_that_only_one_app_sets(shop_works: Engine) -> None:
     """The message read "0.1, not not set"."""
     await shop_works.job_types.declare(JobType(name="mail", policy={"backoff_base_seconds": 0.1}), app=SHOP)
     [found] = await shop_works.job_types.declare(JobType(name="mail"), app=BANK)
     assert found.differs == ["backoff_base_seconds: 0.1 and not set"]
 
 
-async def test_two_apps_that_say_the_same_are_no_contradiction(shop_works: Engine) -> None:
+async def test_two_apps_with_equal_declarations_cause_no_warning(shop_works: Engine) -> None:
     await shop_works.job_types.declare(OF_BANK, app=BANK)
     assert await shop_works.job_types.declare(OF_SHOP, app=BANK) == []
     [row] = await ask(shop_works, "SELECT conflict FROM holdfast_job_types WHERE name = 'send'")
     assert row["conflict"] is None, "the bank has come round"
 
 
-async def test_a_contradiction_with_an_app_that_is_gone_is_forgotten_when_the_other_starts_again(
+async def test_a_conflict_with_a_removed_app_is_cleared_at_the_next_start(
     shop_works: Engine,
 ) -> None:
     await shop_works.job_types.declare(OF_BANK, app=BANK)
@@ -103,7 +103,7 @@ async def send({parameters}) -> None: ...
 """
 
 
-async def test_a_worker_whose_handler_takes_another_payload_than_that_of_the_living_app_does_not_start(
+async def test_a_worker_whose_handler_conflicts_with_a_live_app_does_not_start(
     engine: Engine, store_url: str, tmp_path: Path
 ) -> None:
     shop = App(name=SHOP)
@@ -124,6 +124,6 @@ async def test_a_worker_whose_handler_takes_another_payload_than_that_of_the_liv
     assert SHOP in doctor.stdout
 
 
-def test_an_app_is_called_by_the_module_that_makes_it_or_by_its_name() -> None:
+def test_the_app_name_defaults_to_its_module() -> None:
     assert App().name == __name__
     assert App(name="shop").name == "shop"

@@ -1,4 +1,4 @@
-"""A machine vanishes: no packet says so. What it held is free again soon, and what waited for it goes on."""
+"""A machine vanishes without closing its connections: its locks are released soon, and waiting work continues."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ async def engine(fresh_postgres_url: str) -> AsyncIterator[Engine]:
     await engine.close()
 
 
-async def test_jobs_that_a_vanished_machine_had_locked_can_be_written_again(
+async def test_jobs_locked_by_a_vanished_machine_can_be_written_again(
     engine: Engine, wire: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "IDLE_IN_TRANSACTION_SECONDS", 1.0)
@@ -61,7 +61,7 @@ async def test_jobs_that_a_vanished_machine_had_locked_can_be_written_again(
     await lost.close()
 
 
-async def test_webhooks_go_on_soon_after_the_server_that_was_making_deliveries_has_vanished(
+async def test_webhooks_continue_soon_after_the_delivering_server_vanished(
     engine: Engine, wire: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had locked the row that says how far the events were read, and all other servers leave that row alone."""
@@ -90,7 +90,7 @@ async def test_webhooks_go_on_soon_after_the_server_that_was_making_deliveries_h
     await lost.close()
 
 
-async def test_every_connection_is_opened_so_that_both_ends_notice_when_the_other_vanishes(
+async def test_every_connection_has_keepalive_settings_on_both_ends(
     fresh_postgres_url: str,
 ) -> None:
     store = await open_store(fresh_postgres_url)
@@ -163,7 +163,7 @@ async def _make_the_last_sweep_old(engine: Engine, *, lock_timeout: str = "0") -
 
 
 class HalfOpen(Proxy):
-    """From `silence` on, the connections that there are then swallow everything; new ones work."""
+    """After `silence`, existing connections drop everything; new ones work."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -192,7 +192,7 @@ class HalfOpen(Proxy):
                 await answers.drain()
 
 
-async def test_after_a_network_failure_the_next_claim_comes_before_a_single_timeout_is_over(
+async def test_after_a_network_failure_the_next_claim_succeeds_within_one_timeout(
     engine: Engine, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten idle connections are half open. The first statement finds out, and all of them are dropped."""
@@ -220,7 +220,7 @@ async def _slow(tx: Tx) -> None:
     await asyncio.sleep(0.2)
 
 
-async def test_a_statement_that_the_server_works_on_is_waited_for(
+async def test_a_slow_statement_is_not_treated_as_a_dead_connection(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_connections, "UNANSWERED_SECONDS", 0.2)

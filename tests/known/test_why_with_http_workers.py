@@ -17,13 +17,13 @@ async def claims(served: Served, key: str, **body: object) -> None:
     assert answer.status_code in (200, 204), answer.text
 
 
-async def test_a_worker_that_was_registered_and_never_started_takes_nothing(served: Served) -> None:
+async def test_why_ignores_an_http_worker_that_never_claimed(served: Served) -> None:
     job = await served.engine.create(NewJob(type="render"))
     await served.register(name="encoder")
     assert await answer(served, job.id) == "the 1 live worker has not claimed yet"
 
 
-async def test_a_worker_that_asks_for_other_types_does_not_count(served: Served) -> None:
+async def test_why_ignores_an_http_worker_that_claims_other_types(served: Served) -> None:
     job = await served.engine.create(NewJob(type="render"))
     mailer = await served.register(name="mailer")
     await claims(served, mailer["apiKey"], jobTypes=["mail"])
@@ -33,7 +33,7 @@ async def test_a_worker_that_asks_for_other_types_does_not_count(served: Served)
     assert await answer(served, job.id) == "no live worker that runs 'render' claims from queue 'default'"
 
 
-async def test_a_worker_that_asks_for_any_type_may_take_it(served: Served) -> None:
+async def test_why_counts_an_http_worker_that_claims_any_type(served: Served) -> None:
     await served.engine.queues.pause("default")
     job = await served.engine.create(NewJob(type="render"))
     anything = await served.register(name="anything")
@@ -42,14 +42,14 @@ async def test_a_worker_that_asks_for_any_type_may_take_it(served: Served) -> No
     assert await answer(served, job.id) is None
 
 
-async def test_a_key_bound_to_other_queues_does_not_count(served: Served) -> None:
+async def test_why_ignores_an_http_worker_whose_key_is_bound_to_other_queues(served: Served) -> None:
     job = await served.engine.create(NewJob(type="render"))
     mailer = await served.register(name="mailer", queues=["mail"])
     await claims(served, mailer["apiKey"])
     assert await answer(served, job.id) == "no live worker that runs 'render' claims from queue 'default'"
 
 
-async def test_what_one_worker_asks_for_is_noted_for_that_worker_only(served: Served) -> None:
+async def test_claim_scopes_are_recorded_per_worker(served: Served) -> None:
     mailer, renderer = [await served.register(name=name) for name in ("mailer", "renderer")]
     await claims(served, mailer["apiKey"], jobTypes=["mail"])
     await claims(served, renderer["apiKey"], jobTypes=["render"])

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Actor, Move, State
 from holdfast.model import NewJob
 from holdfast.store.queries import Query
-from tests.model.ground import Ground
+from tests.model.database import ModelDatabase
 from tests.model.reference import HURRY, MACHINES, Job, Model, Refused, Request, Worker
 
 T = TypeVar("T")
@@ -76,16 +76,16 @@ def any_step() -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
 
 
 class EngineBesideModel(RuleBasedStateMachine):
-    ground: Ground
+    database: ModelDatabase
     loop: asyncio.AbstractEventLoop
     comparisons = 0
     taken: set[tuple[str, Move]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.run(self.ground.restart())
-        self.engine = self.ground.engine
-        self.model = Model(self.ground.clock)
+        self.run(self.database.restart())
+        self.engine = self.database.engine
+        self.model = Model(self.database.clock)
         for name, offers in (("plain", {}), ("gpu", {"gpu": True})):
             worker = self.run(self.engine.workers.register(name=name, capabilities=offers))
             self.model.workers[worker.id] = Worker(self.model.now, frozenset(offers))
@@ -128,7 +128,7 @@ class EngineBesideModel(RuleBasedStateMachine):
             self.compare_histories()
             self.taken |= self.model.taken
 
-    # -- whom a step is about ---------------------------------------------------------------------------------------
+    # -- the job and worker of a step -------------------------------------------------------------------------------
 
     def job(self, pick: int, *states: State) -> Job:
         """Mostly one in these states, so that what is asked for is not always impossible."""
@@ -140,7 +140,7 @@ class EngineBesideModel(RuleBasedStateMachine):
         return self.names[pick % len(self.names)]
 
     def grip(self, pick: int, how: str) -> tuple[Job, str, str]:
-        """A job, a token and a worker who shows it."""
+        """A job, a token and the worker that presents it."""
         running = [job for job in self.model.jobs.values() if job.token]
         ended = [job for job in running if job.executions and pick % 2]  # it runs again: only the token tells
         ended = ended or [job for job in self.model.jobs.values() if job.executions]
@@ -218,7 +218,7 @@ class EngineBesideModel(RuleBasedStateMachine):
     )
     def claim(self, pick: int, limit: int, queues: list[str] | None, chance: float) -> None:
         worker = self.worker(pick)
-        self.model.chance = self.ground.ids.chance = chance
+        self.model.chance = self.database.ids.chance = chance
         found = self.run(answered(self.engine.claim(worker, limit=limit, queues=queues, instance=f"of {worker}")))
         leases = [(lease.id, lease.token) for lease in found] if isinstance(found, list) else []
         wanted = outcome_of(lambda: self.model.claim(worker, f"of {worker}", limit, queues, leases))
@@ -267,7 +267,7 @@ class EngineBesideModel(RuleBasedStateMachine):
     )
     def fail(self, pick: int, how: str, code: str, permanent: bool, after: float | None, chance: float) -> None:
         job, token, worker = self.grip(pick, how)
-        self.model.chance = self.ground.ids.chance = chance
+        self.model.chance = self.database.ids.chance = chance
         self.both(
             lambda: self.model.fail(job, token, worker, code, permanent=permanent, after=after),
             state_of(self.engine.fail(worker, job.id, token, code, retry_after_seconds=after, permanent=permanent)),
@@ -338,26 +338,26 @@ class EngineBesideModel(RuleBasedStateMachine):
 
     @step(4, seconds=st.sampled_from((1, 9, 31, 45, 130, 90_000)))
     def time_passes_unwatched(self, seconds: float) -> None:
-        self.ground.clock.advance(seconds)
+        self.database.clock.advance(seconds)
 
     @step(8, sweeps=st.integers(1, 3), chance=chances)
     def time_passes_under_watch(self, sweeps: int, chance: float) -> None:
-        self.model.chance = self.ground.ids.chance = chance
+        self.model.chance = self.database.ids.chance = chance
         for _ in range(sweeps):
-            self.ground.clock.advance(19)  # less than two intervals: nobody will say that there was a gap
+            self.database.clock.advance(19)  # less than two intervals: nobody will say that there was a gap
             wanted = self.model.reap()
             assert {row["id"] for row in self.run(self.engine.maintenance.reap())} == wanted
         self.both(self.model.requeue_due, self.engine.maintenance.requeue_due())
 
     @step(2, pick=picks, chance=chances)
     def a_process_is_seen_to_die(self, pick: int, chance: float) -> None:
-        self.model.chance = self.ground.ids.chance = chance
+        self.model.chance = self.database.ids.chance = chance
         instance = f"of {self.worker(pick)}"
         self.both(lambda: self.model.reap(gone=(instance,)), ids_of(self.engine.maintenance.reap(gone=[instance])))
 
     @step(2, chance=chances)
     def reap(self, chance: float) -> None:
-        self.model.chance = self.ground.ids.chance = chance
+        self.model.chance = self.database.ids.chance = chance
         self.both(self.model.reap, ids_of(self.engine.maintenance.reap()))
 
     @step(1, keep=st.sampled_from((0, 60, 86_400)))

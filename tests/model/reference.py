@@ -374,7 +374,7 @@ class Model:
         return [job.id]
 
     def cancel(self, job: Job) -> State:
-        """At once where nobody runs it; where somebody does, a wish that is kept (C-7)."""
+        """Immediately if it is not running; otherwise a request is stored (C-7)."""
         if job.state is State.CANCELED:
             return job.state
         if job.final:
@@ -434,7 +434,7 @@ class Model:
         return {job.id for job in found}
 
     def _over(self, job: Job, gone: tuple[str, ...], in_grace: bool) -> str | None:
-        """Why this execution is over without a word, if it is (C-11, C-34)."""
+        """The reason why this execution is lost, if it is (C-11, C-34)."""
         assert job.claimed_at
         assert job.expires_at
         assert job.worker
@@ -473,7 +473,7 @@ class Model:
             self.end(job, "reap", State.RETRYING, "lost", delay=delay)
 
     def _in_grace(self) -> bool:
-        """After a gap in which nobody swept, silence proves nothing for as long as the gap was, at most (C-28)."""
+        """After a gap without sweeps there is a grace period, at most as long as the gap (C-28)."""
         if self.swept_at is None:
             self.swept_at = self.now
         gap = (self.now - self.swept_at).total_seconds()

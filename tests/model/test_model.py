@@ -1,4 +1,4 @@
-"""Random lives of a system, 60 steps each, on each store, beside the reference model.
+"""Random histories of 60 steps each, on each store, compared with the reference model.
 
 `make test` runs 50 that the commit chooses, `make soak` 500. `HOLDFAST_TEST_MODEL_RUNS`, `_STEPS` and `_SEED` choose
 more, longer or other lives.
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.lifecycle import BUILT_IN
-from tests.model.ground import Ground
+from tests.model.database import ModelDatabase
 from tests.model.machine import EngineBesideModel
 from tests.sampling import Sample
 
@@ -30,19 +30,17 @@ RUNS_PER_SEED = 10
 @pytest.fixture
 def machine(store_url: str) -> Iterator[type[EngineBesideModel]]:
     with asyncio.Runner() as runner:
-        ground = runner.run(Ground.open(store_url))
+        database = runner.run(ModelDatabase.open(store_url))
         yield type(
-            "EngineBesideModel", (EngineBesideModel,), {"ground": ground, "loop": runner.get_loop(), "taken": set()}
+            "EngineBesideModel", (EngineBesideModel,), {"database": database, "loop": runner.get_loop(), "taken": set()}
         )
-        runner.run(ground.close())
+        runner.run(database.close())
 
 
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.timeout(3600)
-def test_whatever_is_asked_the_engine_does_what_the_model_does(
-    machine: type[EngineBesideModel], sample: Sample
-) -> None:
+def test_the_engine_behaves_like_the_reference_model(machine: type[EngineBesideModel], sample: Sample) -> None:
     """S3 to S7, S9 and S12 for every job after every step; what is refused changes nothing (C-14, C-15, C-18, C-28)."""
     runs, first = RUNS or (LONG if sample.soak else SHORT), SEED or sample.number
     for number in range(first, first + max(1, runs // RUNS_PER_SEED)):

@@ -30,8 +30,8 @@ PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--soak", "-p", "no:cachep
 GUARDS = ["tests/store/test_guards.py", "tests/engine/test_guards.py"]
 HOOKS = ["tests/store/test_hook_guards.py"]
 KNOWN = {
-    "orphans": ["tests/known/test_orphans_behind_jobs_of_others.py"],
-    "spoilt": ["tests/known/test_one_poisoned_row.py"],
+    "orphans": ["tests/known/test_orphans_behind_a_full_batch.py"],
+    "spoilt": ["tests/known/test_corrupt_rows.py"],
 }
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
 PRUNED = ["tests/known/test_pruned_jobs.py", "tests/known/test_pruning_and_webhooks.py"]
@@ -99,7 +99,7 @@ CLOSE = {
     "last_sweep": ["tests/cli/test_doctor.py"],
     "note_claim_scopes": ["tests/known/test_why_with_http_workers.py"],
     "forget_workers": ["tests/engine/test_workers.py", "tests/store/test_plans.py"],
-    **{query: ["tests/known/test_names_of_past_workers.py"] for query in ("keep_worker_names", "attempts")},
+    **{query: ["tests/known/test_past_workers.py"] for query in ("keep_worker_names", "attempts")},
     "accept_jobs": [*GUARDS, "tests/known/test_clock_set_back.py"],
     "orphans": [*KNOWN["orphans"], "tests/known/test_clock_set_back.py", "tests/store/test_plans.py"],
     "insert_jobs": [
@@ -107,7 +107,7 @@ CLOSE = {
         "tests/known/test_restored_database.py",
         "tests/known/test_pruned_jobs.py",
         "tests/engine/test_create.py",
-        "tests/known/test_creates_that_share_a_commit.py",
+        "tests/known/test_group_commit.py",
     ],
     **{query: ["tests/webhooks/test_failure_counts.py"] for query in ("failures", "put_figures")},
     "policy_body": ["tests/known/test_newer_versions.py"],
@@ -144,7 +144,7 @@ CLOSE = {
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
     **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
     "prune_attempts": ["tests/store/test_bench.py"],
-    **{query: ["tests/known/test_order_and_place_in_the_log.py"] for query in ("log_is_ahead", "rebase")},
+    **{query: ["tests/known/test_event_log_order.py"] for query in ("log_is_ahead", "rebase")},
     **{read: ["tests/engine/test_summaries.py"] for read in ("summaries", "page_summaries", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
     "changed_workers": ["tests/engine/test_worker_events.py", "tests/store/test_plans.py"],

@@ -40,7 +40,7 @@ def same(one: Machine, other: Machine) -> bool:
 
 
 @pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
-def test_a_lifecycle_survives_the_way_through_json(machine: Machine) -> None:
+def test_a_lifecycle_round_trips_through_json(machine: Machine) -> None:
     """R000-1: one machine-readable definition; a job's snapshot of its lifecycle is read back from it."""
     again = from_data(json.loads(json.dumps(to_data(machine))))
     assert same(again, machine)
@@ -78,13 +78,13 @@ def test_a_missing_or_unknown_key_is_named_with_the_known_ones(data: dict[str, A
     assert "keys are ['about', 'accept_separately', 'moves', 'name', 'policy', 'words']" in caught.value.message
 
 
-def test_a_policy_knob_that_does_not_exist_is_named() -> None:
+def test_an_unknown_policy_field_is_named() -> None:
     with pytest.raises(Invalid, match="lease_secs") as caught:
         from_toml(BAKERY.replace("lease_seconds", "lease_secs"))
     assert caught.value.code == "invalid_policy"
 
 
-def test_crawl_is_drawn_in_its_own_words() -> None:
+def test_the_crawl_diagram_uses_its_state_names() -> None:
     """The graph of R002-9, with the hand-back every lifecycle has and the cancel of C-7."""
     [crawl] = [machine for machine in BUILT_IN if machine.name == "crawl"]
     assert mermaid(crawl) == (

@@ -20,7 +20,7 @@ KEY = derived_key("ada", "a red fox", {"size": 512, "style": "ink"})
     ],
     ids=["order of names", "spaces"],
 )
-def test_requests_that_mean_the_same_have_one_key(request_: tuple[Any, ...]) -> None:
+def test_equivalent_requests_have_the_same_derived_key(request_: tuple[Any, ...]) -> None:
     """R004-27: hash of user, prompt and parameters."""
     assert derived_key("ada", *request_) == KEY
     assert derived_key("ada", "cafe\u0301") == derived_key("ada", "caf\u00e9")
@@ -41,7 +41,7 @@ def test_every_part_of_a_request_counts(subject: str, request_: tuple[Any, ...])
     assert derived_key(subject, *request_) != KEY
 
 
-def test_it_is_a_key_of_its_job_type_and_job_options_do_not_change_it() -> None:
+def test_a_derived_key_depends_on_the_job_type_and_not_on_options() -> None:
     """A double click is one job, wherever the first one waits."""
     job = with_derived_key(NewJob(type="image", priority=5), "ada", "fox")
     again = with_derived_key(NewJob(type="image", tags=["late"]), "ada", " fox")
@@ -58,6 +58,6 @@ def test_an_explicit_key_wins() -> None:
 
 
 @pytest.mark.parametrize("bad", [("", "fox"), ("ada",), (7, "fox"), ("ada", {1}), ("ada", "x" * 300_000)])
-def test_what_no_key_can_be_derived_from_is_refused(bad: tuple[Any, ...]) -> None:
+def test_a_key_cannot_be_derived_from_an_invalid_subject(bad: tuple[Any, ...]) -> None:
     with pytest.raises(Invalid):
         derived_key(*bad)

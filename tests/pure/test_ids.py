@@ -23,7 +23,7 @@ def test_a_job_id_is_a_uuid_of_version_7_that_carries_its_time(at: datetime) -> 
     assert made.int >> 80 == to_micros(at) // 1000
 
 
-def test_ids_rise_within_a_process_even_when_the_clock_stands_still_or_goes_back() -> None:
+def test_ids_increase_within_a_process_even_if_the_clock_stops_or_goes_back() -> None:
     ids = Ids()
     made = [ids.job_ids(NOW, 1)[0] for _ in range(5000)]
     made += [ids.job_ids(NOW - timedelta(hours=1), 1)[0] for _ in range(1000)]
@@ -54,7 +54,7 @@ def test_a_token_is_random_and_looks_like_a_uuid() -> None:
     assert all(is_uuid(token) for token in tokens)
 
 
-def test_a_seed_gives_the_same_chances_again() -> None:
+def test_seeded_ids_are_reproducible() -> None:
     def draw(seed: int) -> list[Any]:
         ids = SeededIds(seed)
         return [ids.job_ids(NOW, 1)[0], ids.token(), ids.jitter()]
@@ -82,6 +82,6 @@ def test_a_seed_gives_the_same_chances_again() -> None:
     ],
 )
 def test_only_the_one_canonical_spelling_is_an_id(text: Any) -> None:
-    """SQLite compares text, PostgreSQL uuids: one spelling keeps both of one mind."""
+    """SQLite compares text and PostgreSQL UUIDs: with one spelling both agree."""
     assert not is_uuid(text)
     assert is_uuid("abcdef00-0000-0000-0000-000000000000")

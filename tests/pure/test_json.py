@@ -59,7 +59,7 @@ NOT_JSON: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "says"), NOT_JSON, ids=range(len(NOT_JSON)))
-def test_what_is_not_json_is_refused_with_its_place(value: Any, says: str) -> None:
+def test_a_value_that_is_not_json_is_refused_with_its_path(value: Any, says: str) -> None:
     """F33: the same clear error before any database sees it."""
     with pytest.raises(Invalid) as caught:
         encode(value, "payload", max_bytes=LIMIT)
@@ -75,7 +75,7 @@ def test_an_error_stays_short_however_long_the_path() -> None:
     assert len(caught.value.message) < 1000
 
 
-def test_a_list_that_contains_itself_ends_in_a_sentence() -> None:
+def test_a_list_that_contains_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(Invalid, match="nested deeper") as caught:
@@ -84,7 +84,7 @@ def test_a_list_that_contains_itself_ends_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 2**63, 2**63 - 1, -(2**63), 0, True, None, 1.5, -0.0, 1e308, 5e-324])
-def test_numbers_up_to_64_bits_come_back_as_they_went(value: Any) -> None:
+def test_integers_up_to_64_bits_round_trip(value: Any) -> None:
     again = decode(encode(value, "payload", max_bytes=LIMIT))
     assert (again, type(again)) == (value, type(value))
 
@@ -133,7 +133,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_is_json_comes_back_as_it_went(value: Any) -> None:
+def test_every_json_value_round_trips(value: Any) -> None:
     text = encode(value, "payload", max_bytes=LIMIT)
     assert decode(text) == value
     assert "\x00" not in text
@@ -147,7 +147,7 @@ ODD = st.recursive(
 
 
 @given(ODD)
-def test_whatever_is_not_json_is_refused_and_never_crashes(value: Any) -> None:
+def test_every_value_that_is_not_json_is_refused_without_a_crash(value: Any) -> None:
     refused = None
     try:
         assert decode(encode(value, "payload", max_bytes=LIMIT)) == value
@@ -156,7 +156,7 @@ def test_whatever_is_not_json_is_refused_and_never_crashes(value: Any) -> None:
     assert refused in (None, "payload_not_json")
 
 
-def test_nothing_stays_nothing() -> None:
+def test_none_is_stored_as_none() -> None:
     assert decode_or_none(None) is None
     assert decode_or_none("null") is None
     assert decode_or_none("[1]") == [1]

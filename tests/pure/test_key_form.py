@@ -25,7 +25,7 @@ def new_text(kind: Kind = Kind.CLIENT) -> str:
 
 
 @given(st.sampled_from(list(Kind)), st.integers(0, 2**64 - 1), st.integers(0, 2**256 - 1))
-def test_a_key_says_what_it_is_and_is_read_back(kind: Kind, number: int, secret: int) -> None:
+def test_an_api_key_contains_its_kind_and_is_parsed_back(kind: Kind, number: int, secret: int) -> None:
     """SEC-1: kind and fixed beginning for scanners, an id, 256 bits, a checksum."""
     text = text_of(kind, f"{number:016x}", f"{secret:064x}")
     assert FORM.fullmatch(text)
@@ -33,7 +33,7 @@ def test_a_key_says_what_it_is_and_is_read_back(kind: Kind, number: int, secret:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**256 - 1), st.data())
-def test_a_typo_is_found_without_asking_anybody(number: int, secret: int, data: st.DataObject) -> None:
+def test_a_mistyped_api_key_is_detected_by_its_checksum(number: int, secret: int, data: st.DataObject) -> None:
     """SEC-1: whatever character is mistyped, dropped or doubled."""
     text = text_of(Kind.CLIENT, f"{number:016x}", f"{secret:064x}")
     place = data.draw(st.integers(0, len(text) - 1))
@@ -43,27 +43,27 @@ def test_a_typo_is_found_without_asking_anybody(number: int, secret: int, data: 
 
 
 @given(st.binary(max_size=200))
-def test_whatever_else_is_shown_is_no_key(junk: bytes) -> None:
+def test_any_other_text_is_no_api_key(junk: bytes) -> None:
     assert parse(junk) is None
     assert parse(b"holdfast_client_" + junk) is None
 
 
-def test_no_key_is_made_twice() -> None:
+def test_generated_api_keys_are_unique() -> None:
     """SEC-1."""
     texts = {new_text() for _ in range(50_000)}
     assert len(texts) == 50_000
     assert len({parse(text.encode()).id for text in texts}) == 50_000  # type: ignore[union-attr]
 
 
-def test_what_is_stored_tells_nothing_of_the_secret() -> None:
+def test_the_stored_digest_does_not_contain_the_secret() -> None:
     """SEC-2, R003-94."""
     secret = f"{IDS.bits(256):064x}".encode()
     assert re.fullmatch(r"[0-9a-f]{64}", digest_of(secret))
     assert secret.decode()[:5] != digest_of(secret)[:5] or secret.decode() != digest_of(secret)
 
 
-def test_the_scopes_that_a_key_has_unless_told() -> None:
-    """SEC-5: an operator's key only looks."""
+def test_the_default_scopes_of_each_kind_of_key() -> None:
+    """SEC-5: an operator's key can only read."""
     assert NewKey().stored_scopes() == sorted(SCOPES[Kind.CLIENT])
     assert NewKey(kind=Kind.ADMIN).stored_scopes() == [Scope.ADMIN_READ]
     assert NewKey(kind=Kind.WORKER, worker_id="w").stored_scopes() == [Scope.WORK]
@@ -110,7 +110,7 @@ def test_a_process_knows_the_scopes_of_its_own_extensions_only() -> None:
         ({"expires_in": True}, "invalid_field expires_in_seconds"),
     ],
 )
-def test_a_key_that_cannot_be_is_refused(asked: dict[str, Any], code: str) -> None:
+def test_a_key_with_invalid_fields_is_refused(asked: dict[str, Any], code: str) -> None:
     with pytest.raises(HoldfastError) as refused:
         NewKey(**asked).check()
     assert code_of(refused.value) == code

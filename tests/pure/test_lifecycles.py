@@ -124,7 +124,7 @@ every_lifecycle = pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machin
 
 
 @every_lifecycle
-def test_a_lifecycle_speaks_exactly_the_words_of_its_document(machine: Machine) -> None:
+def test_a_lifecycle_has_exactly_the_state_names_of_its_document(machine: Machine) -> None:
     """R000-6..10, R001-10..15, R002-2..8, R003-2, R004-1; C-1, C-5."""
     assert {state.value: word for state, word in machine.words.items()} == WORDS[machine.name]
 
@@ -160,7 +160,7 @@ def test_only_crawl_and_default_can_be_canceled(name: str) -> None:
     assert not [move for move in LIFECYCLES[name].moves if move.verb == "cancel"]
 
 
-def test_a_retry_takes_the_way_its_document_describes() -> None:
+def test_a_retry_is_claimed_directly_or_queued_as_its_document_says() -> None:
     """C-2: directly in images, crawl, transcode and default; through the queue in orchestration and generation."""
     direct = {m.name for m in BUILT_IN if m.has(State.RETRYING, State.RUNNING)}
     queued = {m.name for m in BUILT_IN if m.move("requeue", State.RETRYING, State.QUEUED)}
@@ -168,14 +168,14 @@ def test_a_retry_takes_the_way_its_document_describes() -> None:
     assert queued == {"default", "orchestration", "generation"}
 
 
-def test_orchestration_dies_only_through_retry() -> None:
+def test_an_orchestration_job_reaches_dead_only_through_retrying() -> None:
     """R001-21, C-3: no RUNNING -> DEAD, for failures and lost leases alike."""
     machine = LIFECYCLES["orchestration"]
     assert not machine.has(State.RUNNING, State.DEAD)
     assert {move.verb for move in machine.moves if move.target is State.DEAD} == {"fail", "reap"}
 
 
-def test_only_orchestration_accepts_in_a_commit_of_its_own() -> None:
+def test_only_orchestration_has_a_separate_accept() -> None:
     """R001-10, R001-16, R001-25; C-9: the lifecycles without `created` start queued."""
     assert [machine.name for machine in BUILT_IN if machine.accept_separately] == ["orchestration"]
     assert {m.name for m in BUILT_IN if m.initial is State.CREATED} == {"default", "orchestration"}
@@ -197,7 +197,7 @@ def test_neither_client_nor_api_starts_finishes_or_fails_a_job(machine: Machine,
 
 
 @every_lifecycle
-def test_a_worker_claims_completes_fails_and_hands_back(machine: Machine) -> None:
+def test_a_worker_may_claim_complete_fail_and_release(machine: Machine) -> None:
     """R000-28..31."""
     assert machine.allows("claim", State.QUEUED, State.RUNNING, Actor.WORKER)
     assert machine.allows("complete", State.RUNNING, State.SUCCEEDED, Actor.WORKER)
@@ -243,7 +243,7 @@ def test_idempotency_follows_each_document() -> None:
     assert LIFECYCLES["crawl"].policy.idempotency_window_seconds == 24 * 3600
 
 
-def test_only_transcode_waits_for_a_silent_worker_and_refuses_late_writers() -> None:
+def test_only_transcode_waits_for_a_silent_worker_and_refuses_late_writes() -> None:
     """C-11, C-29, C-34; R003-59, R003-87, R003-109, R003-137, R003-139."""
     policy = LIFECYCLES["transcode"].policy
     assert (policy.reaping, policy.late_writes) == (Reaping.EXPIRED_AND_OFFLINE, False)
@@ -282,7 +282,7 @@ def test_crawl_knows_how_to_treat_every_error_of_its_document(treatment: Treatme
     assert {code for code in policy.errors if policy.treat(code) is treatment} == set(codes.split())
 
 
-def test_clients_see_the_same_six_words_everywhere() -> None:
+def test_every_lifecycle_maps_to_the_same_six_statuses() -> None:
     """C-1, R001-38, R001-47."""
     assert {state.value: status for state, status in STATUS.items()} == {
         "created": "PENDING",

@@ -15,7 +15,7 @@ RETRIES = [
 ]
 
 
-def test_the_smallest_lawful_lifecycle_is_accepted() -> None:
+def test_the_smallest_valid_lifecycle_is_accepted() -> None:
     machine = declare()
     assert machine.initial is State.QUEUED
     assert machine.targets("fail", State.RUNNING) == [State.DEAD]
@@ -61,23 +61,23 @@ def test_a_name_is_lower_case_and_short(name: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["", "two\nlines", "bell\x07"])
-def test_a_word_must_be_printable(word: str) -> None:
+def test_a_state_name_must_be_printable(word: str) -> None:
     with pytest.raises(Invalid, match="the name of running must be printable"):
         declare(words={"running": word})
 
 
-def test_two_states_may_not_share_a_word() -> None:
+def test_two_states_may_not_share_a_state_name() -> None:
     with pytest.raises(Invalid, match="running and dead have the same name 'busy'"):
         declare(words={"running": "busy", "dead": "busy"})
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "succeeded", "dead"])
-def test_four_states_are_needed_by_everybody(state: str) -> None:
+def test_every_lifecycle_needs_four_states(state: str) -> None:
     with pytest.raises(Invalid, match=f"every lifecycle needs a name for {state}"):
         Machine("bakery", words={name: word for name, word in WORDS.items() if name != state}, moves=MOVES)
 
 
-def test_a_state_nobody_knows_is_named_with_its_nearest_neighbour() -> None:
+def test_an_unknown_state_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(
         UnknownName, match=r"unknown state 'quueued'; did you mean 'queued'\? \(in the transition 'words of"
     ) as caught:
@@ -103,7 +103,7 @@ def test_an_unknown_name_in_a_move_is_found(move: str, code: str, says: str) -> 
 
 
 @pytest.mark.parametrize("line", ["claim queued -> running", "claim: queued -> running", ""])
-def test_a_line_that_is_no_move_is_quoted_with_the_form_it_should_have(line: str) -> None:
+def test_a_malformed_move_is_refused_with_the_expected_form(line: str) -> None:
     with pytest.raises(Invalid) as caught:
         declare(moves=[line])
     assert caught.value.code == "invalid_lifecycle"
@@ -161,19 +161,19 @@ def test_a_lifecycle_without_a_way_through_is_refused(verb: str, pair: str, why:
     assert f"the transition '{verb}: {pair}' is missing: {why}" in caught.value.message
 
 
-def test_a_cancel_that_is_not_obeyed_must_be_able_to_end() -> None:
+def test_a_lifecycle_with_cancel_of_running_jobs_needs_a_reap_to_canceled() -> None:
     wish = "cancel: running -> canceled by worker, system"
     with pytest.raises(Invalid, match="'reap: running -> canceled' is missing"):
         declare(words={"canceled": "called off"}, moves=[wish])
 
 
-def test_the_worker_that_holds_a_job_must_be_the_one_who_hands_it_back() -> None:
+def test_release_must_be_a_move_of_the_worker() -> None:
     with pytest.raises(Invalid, match="'release: running -> queued by worker' is missing"):
         declare(without="release", moves=["release: running -> queued by system"])
 
 
 @pytest.mark.parametrize("verb", ["fail", "reap"])
-def test_a_hopeless_job_must_be_able_to_end(verb: str) -> None:
+def test_a_lifecycle_needs_a_way_to_dead(verb: str) -> None:
     with pytest.raises(Invalid, match=f"'{verb}' never leads to dead: a job that always fails would run forever"):
         declare(without=verb)
 
@@ -186,7 +186,7 @@ def test_a_created_job_must_be_able_to_start() -> None:
 
 
 @pytest.mark.parametrize("verb", ["fail", "reap"])
-def test_a_word_for_retrying_means_that_attempts_are_retried(verb: str) -> None:
+def test_a_lifecycle_with_a_retrying_state_must_use_it(verb: str) -> None:
     moves = [move for move in RETRIES if not move.startswith(verb)]
     with pytest.raises(
         Invalid, match=f"the transition '{verb}: running -> retrying' is missing: no attempt could be retried"

@@ -30,7 +30,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_name_is_refused_with_what_it_was_for(name: Any) -> None:
+def test_an_invalid_name_is_refused_with_its_field(name: Any) -> None:
     with pytest.raises(Invalid) as caught:
         check_name(name, "job type")
     assert caught.value.code == "invalid_field"
@@ -47,7 +47,7 @@ def test_a_good_name_is_kept_as_it_is(name: str) -> None:
 
 
 @given(st.text(max_size=250))
-def test_whatever_passes_is_printable_trimmed_and_short(name: str) -> None:
+def test_every_accepted_name_is_printable_trimmed_and_short(name: str) -> None:
     try:
         check_name(name, "queue")
     except Invalid:
@@ -63,7 +63,7 @@ def test_a_list_of_names_is_sorted_and_each_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("names", ["abc", 7, {"a": 1}, None, ["ok", ""], [1], ["t"] * (TAGS_MAX + 1)])
-def test_what_is_no_list_of_names_is_refused(names: Any) -> None:
+def test_a_value_that_is_no_list_of_names_is_refused(names: Any) -> None:
     with pytest.raises(Invalid) as caught:
         check_names(names, "tag")
     assert caught.value.code == "invalid_field"
@@ -93,7 +93,7 @@ def test_a_capability_that_is_no_name_is_refused(declared: dict[str, Any]) -> No
     assert caught.value.code == "invalid_field"
 
 
-def test_a_value_that_cannot_be_written_out_is_still_refused_with_a_sentence() -> None:
+def test_a_value_that_cannot_be_formatted_is_refused_with_a_message() -> None:
     """Neither the digits of a huge number nor the depth of a list turns a refusal into another error."""
     deep: list[Any] = []
     for _ in range(100_000):

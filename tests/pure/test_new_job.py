@@ -159,7 +159,7 @@ def test_a_different_request_has_a_different_fingerprint(fields: dict[str, Any])
     assert NewJob(**base).fingerprint() != NewJob(**{**base, **fields}).fingerprint()
 
 
-def test_a_field_that_a_later_release_adds_leaves_old_fingerprints_alone() -> None:
+def test_a_new_optional_field_does_not_change_existing_fingerprints() -> None:
     """C-18: only what was said counts, so a repeat that meets a newer release is still the same request."""
 
     class Later(NewJob, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ def test_a_field_that_a_later_release_adds_leaves_old_fingerprints_alone() -> No
     assert NewJob(**said).fingerprint() == hashlib.sha256(as_text).hexdigest()
 
 
-def test_a_default_that_is_spelled_out_says_nothing_new() -> None:
+def test_an_explicit_default_does_not_change_the_fingerprint() -> None:
     spelled_out = NewJob(type="echo", tenant="".join(["def", "ault"]), priority=0, payload={}, tags=[], queue=None)
     assert spelled_out.fingerprint() == NewJob(type="echo").fingerprint()
 

@@ -45,7 +45,7 @@ def test_a_job_runs_at_least_once_and_at_most_a_thousand_times(attempts: int) ->
         Policy(max_attempts=attempts)
 
 
-def test_a_backoff_may_not_grow_faster_than_numbers_do() -> None:
+def test_an_overflowing_backoff_factor_is_refused() -> None:
     assert Policy(backoff_factor=1000).backoff(10**6, Treatment.TRANSIENT, 1.0) == 600
     with pytest.raises(Invalid, match="backoff_factor must be at most 1000"):
         Policy(backoff_factor=1001)
@@ -104,7 +104,7 @@ def test_jitter_spreads_over_the_whole_wait() -> None:
     assert [policy.backoff(3, Treatment.TRANSIENT, jitter) for jitter in (0.0, 0.25, 0.5)] == [0, 2, 4]
 
 
-def test_an_error_is_treated_by_its_code_or_as_the_unknown_are() -> None:
+def test_an_error_is_treated_by_its_code_or_by_the_default_treatment() -> None:
     """R002-15, R002-20..24."""
     policy = Policy(errors={"bad_url": Treatment.PERMANENT, "captcha": Treatment.THROTTLED})
     assert policy.treat("bad_url") is Treatment.PERMANENT
@@ -113,7 +113,7 @@ def test_an_error_is_treated_by_its_code_or_as_the_unknown_are() -> None:
     assert Policy(unknown_errors=Treatment.PERMANENT).treat("anything") is Treatment.PERMANENT
 
 
-def test_one_policy_lies_over_another() -> None:
+def test_policies_are_layered() -> None:
     below = Policy(lease_seconds=90, max_attempts=7)
     above = below.over({"max_attempts": 2, "reaping": "expired_and_offline", "errors": {"E": "permanent"}})
     assert (above.lease_seconds, above.max_attempts) == (90, 2)
@@ -139,7 +139,7 @@ def test_one_policy_lies_over_another() -> None:
         {"heartbeat_seconds": 30},
     ],
 )
-def test_a_change_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any]) -> None:
+def test_an_invalid_policy_change_is_refused_with_its_field(changes: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match=next(iter(changes))) as caught:
         Policy().over(changes)
     assert caught.value.code == "invalid_policy"
@@ -153,7 +153,7 @@ def test_a_change_that_makes_no_sense_is_refused_by_name(changes: dict[str, Any]
         },
     )
 )
-def test_whatever_a_policy_accepts_it_can_be_read_back_from_its_json(changes: dict[str, float]) -> None:
+def test_every_valid_policy_round_trips_through_json(changes: dict[str, float]) -> None:
     """The snapshot of a job's policy is stored as JSON, which has no infinity."""
     try:
         policy = Policy().over(changes)

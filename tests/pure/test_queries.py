@@ -77,6 +77,6 @@ def test_postgres_numbers_its_parameters_and_sqlite_names_them() -> None:
     assert render(query, SQLITE).text.startswith("SELECT :b, :a, :b::text,")
 
 
-def test_times_inside_rows_are_known_by_their_place() -> None:
+def test_timestamps_inside_row_parameters_are_converted() -> None:
     query = Query("odd", "SELECT 1 FROM {rows:fresh(id uuid, run_at timestamptz, n integer, end_at timestamptz)}")
     assert render(query, SQLITE).times == (("fresh", 1), ("fresh", 3))

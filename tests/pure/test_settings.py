@@ -9,7 +9,7 @@ from holdfast.errors import Invalid, UnknownName
 from holdfast.settings import RANGES, Settings, load
 
 
-def test_without_anything_a_sqlite_file_in_the_data_directory_is_used() -> None:
+def test_the_default_database_is_a_sqlite_file_in_the_data_directory() -> None:
     assert load({}, Path("absent.toml")).url == "sqlite:///.holdfast/holdfast.db"
 
 
@@ -67,7 +67,7 @@ def test_an_unknown_key_in_the_file_is_an_error_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["HOLDFAST_TEST_DATABASE_URL", "HOLDFAST_SERVICE_HOST", "HOLDFAST_PORT_80_TCP"])
-def test_the_test_suite_and_kubernetes_may_set_their_own(name: str) -> None:
+def test_variables_of_tests_and_kubernetes_are_ignored(name: str) -> None:
     assert load({name: "anything"}, Path("absent.toml")) == Settings()
 
 
@@ -99,7 +99,7 @@ def test_a_value_out_of_its_range_names_the_setting_and_what_is_allowed(
     assert allowed in caught.value.message
 
 
-def test_a_mistake_is_named_as_it_was_typed(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_reported_under_the_name_that_was_typed(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("concurrency = 0\n")
     for environment, overrides, typed in (
@@ -120,7 +120,7 @@ def test_every_number_has_a_range_and_its_default_is_inside() -> None:
         assert default is None or least <= default <= most
 
 
-def test_a_text_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:
+def test_an_invalid_text_setting_is_refused_without_showing_its_value(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("database_url = 12345\n")
     with pytest.raises(Invalid, match=r"^database_url in holdfast\.toml must be text$"):

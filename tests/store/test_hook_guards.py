@@ -16,7 +16,7 @@ from holdfast.store import Row, Tx, open_store, q
 from holdfast.store.queries import Query
 from tests.engine.steps import ask, bring, stored
 from tests.engine.steps import run as claimed
-from tests.known.test_one_poisoned_row import spoil
+from tests.known.test_corrupt_rows import spoil
 from tests.store.test_guards import BY_LEASE, BY_STATE, BY_TOKEN_ALONE, running_job
 
 WITHOUT = ((), ("billing",))  # the extensions of processes that cannot move the job

@@ -1,4 +1,4 @@
-"""Claims that are given back without a run tell a user nothing: only what another worker can start sooner goes back."""
+"""Releases without a run: only jobs that another worker can start sooner are released."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ AWAY = StoreUnavailable("the database is away, on purpose")
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.timeout(300)
-async def test_faults_cost_no_failure_no_loss_and_hardly_a_claim(fresh_postgres_url: str, tmp_path: Path) -> None:
+async def test_faults_cause_no_failure_no_loss_and_few_releases(fresh_postgres_url: str, tmp_path: Path) -> None:
     """A sample; `make soak` goes on for longer."""
     cost = await churn(fresh_postgres_url, tmp_path, seed=2, seconds=12)
     print(cost)
@@ -30,7 +30,7 @@ async def test_faults_cost_no_failure_no_loss_and_hardly_a_claim(fresh_postgres_
     assert cost.given_back_without_a_run <= cost.jobs / 100
 
 
-async def test_jobs_that_wait_in_a_worker_are_not_given_back_because_of_an_outage(app: App) -> None:
+async def test_prefetched_jobs_are_not_released_during_an_outage(app: App) -> None:
     @app.job()
     async def quick() -> None: ...
 
@@ -51,7 +51,7 @@ async def test_jobs_that_wait_in_a_worker_are_not_given_back_because_of_an_outag
     assert [await verbs(app, job.id) for job in handed_in if "release" in await verbs(app, job.id)] == []
 
 
-async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
+async def test_a_single_worker_releases_no_prefetched_job(app: App) -> None:
     gate = threading.Event()
 
     @app.job()
@@ -80,7 +80,7 @@ async def test_a_worker_that_is_alone_gives_nothing_back(app: App) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_claim_whose_answer_was_lost_is_run_and_not_given_back(app: App, times: int) -> None:
+async def test_a_claim_whose_answer_was_lost_is_run_and_not_released(app: App, times: int) -> None:
     """Also when the database goes away again while the worker asks what it holds."""
 
     @app.job()
@@ -118,7 +118,7 @@ async def test_a_claimed_job_that_cannot_be_read_does_not_end_the_worker(app: Ap
         assert await (await quick.enqueue()).result(60) == "ran"
 
 
-async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_worker(app: App) -> None:
+async def test_a_prefetched_job_whose_lease_was_lost_is_not_run(app: App) -> None:
     gate = threading.Event()
 
     @app.job()
@@ -150,7 +150,7 @@ async def test_a_job_that_waited_and_was_lost_meanwhile_is_left_to_its_next_work
         gate.set()
 
 
-def test_jobs_that_may_not_wait_in_a_worker_are_given_back_less_and_less_often() -> None:
+def test_prefetch_adapts_to_jobs_that_may_not_be_prefetched() -> None:
     """A worker whose jobs all have one attempt gave one of them back with every second claim."""
     pace, given_back = Prefetch(10), 0
     pace.ended(0.001)
@@ -161,7 +161,7 @@ def test_jobs_that_may_not_wait_in_a_worker_are_given_back_less_and_less_often()
     assert given_back < 20
 
 
-async def test_a_mistake_while_reports_are_sent_apart_ends_the_worker(
+async def test_an_unexpected_error_while_reports_are_sent_singly_ends_the_worker(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error was lost: the worker renewed the leases of these jobs for ever, and never reported them."""

@@ -37,7 +37,7 @@ async def served(store_url: str) -> AsyncIterator[Served]:
 
 
 @pytest.mark.parametrize(("status", "body"), ANSWERS)
-async def test_a_result_is_delivered_although_a_proxy_answers_in_the_servers_place(
+async def test_a_result_is_delivered_although_a_proxy_answered_first(
     served: Served, app: App, status: int, body: str
 ) -> None:
     async with FaultProxy.to(served.url) as gate:
@@ -57,7 +57,7 @@ async def test_a_result_is_delivered_although_a_proxy_answers_in_the_servers_pla
     assert (found.state, found.attempt, found.failures) == (State.SUCCEEDED, 1, 0)
 
 
-async def test_many_results_are_delivered_one_by_one_if_need_be(served: Served, app: App) -> None:
+async def test_results_are_delivered_singly_if_a_proxy_refuses_the_batch(served: Served, app: App) -> None:
     async with FaultProxy.to(served.url) as gate:
         ready = asyncio.Barrier(10)
 
@@ -75,7 +75,7 @@ async def test_many_results_are_delivered_one_by_one_if_need_be(served: Served, 
         assert gate.refused >= 10
 
 
-async def test_a_refusal_of_the_server_itself_still_counts(served: Served, app: App) -> None:
+async def test_a_refusal_of_the_server_itself_fails_the_report(served: Served, app: App) -> None:
     @app.job(max_attempts=1)
     async def handler() -> str:
         return "x" * 300_000
@@ -88,8 +88,10 @@ async def test_a_refusal_of_the_server_itself_still_counts(served: Served, app: 
 
 
 @pytest.mark.parametrize(("status", "body"), [answer for answer in ANSWERS if answer[0] not in (200, 302)])
-async def test_a_client_never_takes_a_proxys_answer_for_the_servers(served: Served, status: int, body: str) -> None:
-    """A job that "is not found" because a proxy has no such path would be a lie."""
+async def test_a_client_does_not_treat_a_proxy_answer_as_one_of_the_server(
+    served: Served, status: int, body: str
+) -> None:
+    """A 404 of a proxy must not be reported as an unknown job."""
     async with FaultProxy.to(served.url) as gate, Client(gate.url, retries=0) as client:
         gate.refuse(status, body=body)
         with pytest.raises(HoldfastError) as refused:

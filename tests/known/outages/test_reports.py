@@ -1,4 +1,4 @@
-"""The database goes away for a moment while handlers report: no handler hears of it, and nothing is done twice."""
+"""A short database outage while handlers report: no handler fails, and nothing runs twice."""
 
 import asyncio
 import threading
@@ -75,7 +75,7 @@ async def test_each_kind_of_report_waits_for_the_database_to_come_back(
     assert (await job.get()).failures == 0
 
 
-async def test_a_report_that_hangs_does_not_time_a_healthy_job_out(app: App) -> None:
+async def test_a_hanging_report_does_not_count_against_the_timeout(app: App) -> None:
     """The database neither answers nor refuses for longer than the timeout."""
 
     @app.job(max_attempts=1, timeout=2)
@@ -93,7 +93,7 @@ async def test_a_report_that_hangs_does_not_time_a_healthy_job_out(app: App) -> 
     assert (await job.get()).failures == 0
 
 
-async def test_a_thread_that_reports_in_an_outage_waits_too(app: App) -> None:
+async def test_a_report_of_a_thread_waits_during_an_outage(app: App) -> None:
     ran: list[str] = []
 
     @app.job(max_attempts=1)
@@ -111,7 +111,7 @@ async def test_a_thread_that_reports_in_an_outage_waits_too(app: App) -> None:
     assert ran == ["one"]
 
 
-async def test_the_newest_report_is_what_stays(app: App) -> None:
+async def test_the_newest_report_is_stored_last(app: App) -> None:
     """Several tasks of one handler report while the database is away; what was said last is stored last."""
 
     @app.job(max_attempts=1)
@@ -127,7 +127,7 @@ async def test_the_newest_report_is_what_stays(app: App) -> None:
     assert (await job.get()).step == "step-9"
 
 
-async def test_the_second_attempt_finds_its_steps_although_the_database_is_away_when_it_asks(app: App) -> None:
+async def test_a_retry_finds_its_steps_after_waiting_for_the_database(app: App) -> None:
     ran: list[int] = []
 
     @app.job(max_attempts=2, backoff_base_seconds=0)
@@ -146,7 +146,7 @@ async def test_the_second_attempt_finds_its_steps_although_the_database_is_away_
     assert ran == [1]
 
 
-async def test_a_step_whose_storing_was_interrupted_is_not_run_again(app: App) -> None:
+async def test_a_step_whose_write_was_interrupted_does_not_run_again(app: App) -> None:
     ran: list[str] = []
 
     @app.job(max_attempts=1)
@@ -194,7 +194,7 @@ async def test_time_spent_waiting_for_the_database_does_not_count_against_the_ti
 
 
 @pytest.mark.parametrize("kind", ["loop", "thread"])
-async def test_a_report_is_given_up_when_the_lease_may_be_over(app: App, kind: str) -> None:
+async def test_a_report_is_given_up_when_the_lease_may_have_expired(app: App, kind: str) -> None:
     """Then the job is another worker's, and the handler is told so: that is no failure of its own."""
     heard: list[str] = []
 
@@ -226,7 +226,7 @@ async def test_a_report_is_given_up_when_the_lease_may_be_over(app: App, kind: s
     assert (await job.get()).failures == 0
 
 
-async def test_a_handler_that_enqueues_while_the_database_is_away_has_not_failed(app: App) -> None:
+async def test_a_handler_that_enqueues_during_an_outage_uses_no_attempt(app: App) -> None:
     """It is put off for a moment and keeps its only attempt."""
     times: list[int] = []
 
@@ -244,7 +244,7 @@ async def test_a_handler_that_enqueues_while_the_database_is_away_has_not_failed
     assert (found.attempt, found.failures, found.lost) == (1, 0, 0)
 
 
-async def test_a_handler_that_meets_an_outage_each_time_fails_in_the_end(
+async def test_a_handler_that_reports_an_outage_in_every_run_fails_eventually(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was put off for ever: a job that only looks as if the database were away never ended."""
@@ -265,7 +265,7 @@ async def test_a_handler_that_meets_an_outage_each_time_fails_in_the_end(
     assert (await job.get()).failures == 1
 
 
-async def test_a_parent_fails_by_a_child_that_failed_with_the_code_of_an_outage(app: App) -> None:
+async def test_a_parent_whose_child_failed_with_an_outage_code_fails(app: App) -> None:
     """The database was there: the parent was put off for ever, and enqueued its child each time."""
 
     @app.job(max_attempts=1)
@@ -284,7 +284,7 @@ async def test_a_parent_fails_by_a_child_that_failed_with_the_code_of_an_outage(
     assert (await job.get()).attempt == 1
 
 
-async def test_what_a_report_itself_says_wrong_still_fails_the_handler(app: App) -> None:
+async def test_an_invalid_report_during_an_outage_fails_the_handler(app: App) -> None:
     @app.job(max_attempts=1)
     async def handler(ctx: Context) -> None:
         await ctx.progress(101)

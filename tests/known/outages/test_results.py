@@ -12,10 +12,10 @@ from tests.worker.in_process import until, working
 
 
 @pytest.mark.postgres
-async def test_a_batch_of_results_that_times_out_is_settled_in_pieces(
+async def test_a_batch_of_results_that_times_out_is_sent_in_smaller_batches(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody holds the row of one job locked: the batch timed out, and was sent again as it was, for ever."""
+    """A client holds a lock on one row: the batch timed out and was repeated unchanged, for ever."""
     monkeypatch.setattr(postgres, "COMMAND_SECONDS", 1.0)  # instead of 30
     together = asyncio.Event()
     async with App(Settings(database_url=fresh_postgres_url)) as app:

@@ -1,4 +1,4 @@
-"""A worker stops while handlers run that nobody can stop: their jobs start elsewhere when they are over, not before."""
+"""A worker stops while threads run that cannot be stopped: their jobs start elsewhere only after they have ended."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,7 +11,7 @@ from tests.worker.stories.stage import Stage, eventually
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-async def test_a_job_whose_thread_does_not_end_never_runs_in_two_workers_at_once(
+async def test_a_job_whose_thread_does_not_end_never_runs_in_two_workers(
     store_url: str, stage: Callable[..., Awaitable[Stage]]
 ) -> None:
     on = await stage(store_url, stop_grace_seconds=0.5)

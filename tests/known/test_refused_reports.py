@@ -47,7 +47,7 @@ async def test_a_completion_waits_while_its_effect_writes_a_value_that_the_datab
         assert await job.result(60) == "paid"
 
 
-async def test_a_handler_hears_that_the_database_refuses_its_progress(app: App) -> None:
+async def test_a_progress_report_that_the_database_refuses_raises_in_the_handler(app: App) -> None:
     """It waited for the database to come back, which was never away."""
 
     @app.job(max_attempts=1)
@@ -62,7 +62,7 @@ async def test_a_handler_hears_that_the_database_refuses_its_progress(app: App) 
     assert failed.value.code == "value_refused"
 
 
-async def test_a_repeated_report_that_the_database_refuses_is_not_repeated_again(app: App) -> None:
+async def test_a_refused_report_is_not_retried(app: App) -> None:
     @app.job(max_attempts=1)
     async def report(ctx: Context) -> None:
         await ctx.progress(50)

@@ -1,4 +1,4 @@
-"""What a server logs while the database is away: that it is, once, and that it is back."""
+"""What a server logs when the database is unreachable: one warning, and one line when it is back."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ PARTS = (
 )
 
 
-async def test_an_outage_of_the_database_is_one_warning_and_one_line_at_its_end(
+async def test_a_database_outage_logs_one_warning_and_one_line_at_its_end(
     fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Though each of the loops beside a server's answers notices it."""

@@ -1,4 +1,4 @@
-"""A worker that lives is not declared dead, whatever happens to the connections by which it is seen."""
+"""A live worker is not reported as crashed, whatever happens to its connections."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ async def all_connections_left(url: str) -> list["asyncpg.Connection[asyncpg.Rec
 
 
 @pytest.mark.slow
-async def test_a_job_that_blocks_the_event_loop_stays_where_it_is_though_its_connections_are_cut(
+async def test_a_job_that_blocks_the_event_loop_is_kept_although_its_connections_are_terminated(
     fresh_postgres_url: str,
     stage: OpenStage,  # noqa: F811
 ) -> None:
@@ -93,7 +93,7 @@ async def test_a_job_that_blocks_the_event_loop_stays_where_it_is_though_its_con
 
 
 @pytest.mark.slow
-async def test_at_max_connections_a_living_worker_keeps_its_jobs(stage: OpenStage) -> None:  # noqa: F811
+async def test_at_max_connections_a_live_worker_keeps_its_jobs(stage: OpenStage) -> None:  # noqa: F811
     """Its listening session is cut and finds no free connection again; its heartbeats go on."""
     with running(settings=["max_connections=20", "superuser_reserved_connections=0"]) as server:
         await migrate(server.dsn())
@@ -115,7 +115,7 @@ async def test_at_max_connections_a_living_worker_keeps_its_jobs(stage: OpenStag
         await on.close()
 
 
-async def test_an_event_loop_that_is_blocked_in_pieces_keeps_its_session(
+async def test_an_event_loop_blocked_intermittently_keeps_its_presence_connection(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to a ping came while the event loop was blocked: then it did come."""

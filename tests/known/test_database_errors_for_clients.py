@@ -1,4 +1,4 @@
-"""A database that refuses: clients hear of what kind the failure is, and the log has what PostgreSQL said."""
+"""Database errors: clients see the kind of failure, and the log has the message of PostgreSQL."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -90,7 +90,7 @@ async def stop_server(postgres: PostgresServer) -> None:
         (stop_server, "cannot be reached", "127.0.0.1"),
     ],
 )
-async def test_a_client_does_not_hear_where_the_database_is_or_who_logs_in(
+async def test_a_client_error_contains_neither_database_address_nor_user(
     postgres: PostgresServer, fault: Break, kind: str, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="holdfast.server")

@@ -23,14 +23,14 @@ async def send_email(to: str) -> None: ...
         ("app.job_handle('1').revoke", "await job.cancel()"),
     ],
 )
-def test_a_name_of_celery_is_answered_with_what_to_write(typed: str, told: str) -> None:
+def test_a_celery_method_name_raises_with_the_holdfast_equivalent(typed: str, told: str) -> None:
     with pytest.raises(AttributeError) as caught:
         eval(typed, {"app": app, "send_email": send_email})
     assert "has no attribute" in str(caught.value)
     assert told in str(caught.value)
 
 
-def test_a_name_that_exists_is_never_explained_away() -> None:
+def test_no_celery_hint_hides_an_existing_attribute() -> None:
     things = {"App": app, "Definition": send_email, "JobHandle": app.job_handle("1")}
     assert {type(thing).__name__ for thing in things.values()} == INSTEAD.keys()
     for kind, names in INSTEAD.items():
@@ -38,7 +38,9 @@ def test_a_name_that_exists_is_never_explained_away() -> None:
 
 
 @pytest.mark.parametrize("thing", [app, send_email, app.job_handle("1")])
-def test_any_other_name_is_missing_as_ever(thing: App | Definition[..., None] | JobHandle[None]) -> None:
+def test_any_other_missing_attribute_raises_a_plain_attribute_error(
+    thing: App | Definition[..., None] | JobHandle[None],
+) -> None:
     with pytest.raises(AttributeError, match=r"object has no attribute 'enqueu'$") as caught:
         thing.enqueu  # type: ignore[union-attr]  # noqa: B018
     assert caught.value.name == "enqueu", "so that Python suggests the nearest name"

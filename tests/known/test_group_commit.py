@@ -1,4 +1,4 @@
-"""Creates of many callers share a commit: what hurts one of them is answered to that one, and no job is made twice."""
+"""Group commit of creates: an error of one caller reaches only that caller, and no job is created twice."""
 
 import asyncio
 import secrets
@@ -49,7 +49,7 @@ async def test_an_error_after_the_commit_does_not_create_the_jobs_again(
         assert await jobs_stored(served.engine) == 15
 
 
-async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_it(
+async def test_a_job_that_cannot_be_accepted_does_not_affect_others_in_its_batch(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [checked(NewJob(type=f"t{n}", lifecycle="orchestration")) for n in range(9)]
@@ -69,7 +69,7 @@ async def test_a_job_that_cannot_be_accepted_does_not_keep_its_neighbours_from_i
     assert [tuple(row) for row in states] == [(State.CREATED, 1), (State.QUEUED, 8)]
 
 
-async def test_a_mistake_in_a_guard_is_no_answer_to_jobs_that_are_stored(engine: Engine) -> None:
+async def test_an_error_in_a_guard_fails_only_its_own_job_of_the_batch(engine: Engine) -> None:
     @guard(engine, "create", job_type="t1")
     async def mistaken(tx: Any, request: Any) -> None:
         raise ZeroDivisionError
@@ -100,7 +100,9 @@ async def look(tx: Any, *_: Any) -> None:
 
 
 @pytest.mark.parametrize("hook", [None, "guard", "effect"])
-async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postgres_url: str, hook: str | None) -> None:
+async def test_a_key_locked_by_an_open_transaction_does_not_block_other_creates(
+    fresh_postgres_url: str, hook: str | None
+) -> None:
     """Eleven of eleven creates were answered 503 after half a minute."""
     url = fresh_postgres_url
     async with serving(url) as served:
@@ -118,9 +120,7 @@ async def test_a_key_in_an_open_transaction_holds_up_no_other_create(fresh_postg
 
 
 @pytest.mark.parametrize("hook", [None, "guard", "effect"])
-async def test_the_neighbours_of_a_locked_key_in_one_batch_are_stored(
-    fresh_postgres_url: str, hook: str | None
-) -> None:
+async def test_other_jobs_in_a_batch_with_a_locked_key_are_stored(fresh_postgres_url: str, hook: str | None) -> None:
     async with serving(fresh_postgres_url) as served:
         await hand_in(served)
         if hook is not None:
@@ -141,7 +141,7 @@ async def test_a_single_create_with_a_locked_key_is_told_to_try_again(fresh_post
         assert error.value.code == "idempotency_key_locked"
 
 
-async def test_a_callers_transaction_waits_for_a_key_as_long_as_the_caller_says(fresh_postgres_url: str) -> None:
+async def test_a_create_does_not_change_the_lock_timeout_of_a_callers_connection(fresh_postgres_url: str) -> None:
     """Our limit is not left behind on a connection that is not ours."""
     async with serving(fresh_postgres_url) as served:
         connection = await asyncpg.connect(fresh_postgres_url)
@@ -151,8 +151,8 @@ async def test_a_callers_transaction_waits_for_a_key_as_long_as_the_caller_says(
         await connection.close()
 
 
-async def test_a_job_type_first_used_in_an_open_transaction_holds_up_no_other_type(fresh_postgres_url: str) -> None:
-    """Its lane is not committed yet: whoever needs the same one is told to try again."""
+async def test_a_job_type_first_used_in_an_open_transaction_does_not_block_other_types(fresh_postgres_url: str) -> None:
+    """Its lane is not committed yet: a create for the same lane gets a retryable error."""
     async with serving(fresh_postgres_url) as served:
         await hand_in(served, jobType="OTHER")
         async with key_held_in_an_open_transaction(served.engine, fresh_postgres_url, "held"):
@@ -176,7 +176,7 @@ async def test_the_longest_capabilities_that_are_accepted_can_be_stored(engine: 
     assert (await engine.reads.get(again.id)).lane == (await engine.reads.get(made[1].id)).lane  # type: ignore[union-attr]
 
 
-async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postgres_url: str) -> None:
+async def test_a_row_that_the_database_cannot_store_fails_only_its_own_request(fresh_postgres_url: str) -> None:
     """An operator's own index on the payload cannot hold every payload; other creates have nothing to do with it."""
     async with serving(fresh_postgres_url) as served:
         await ask(served.engine, "CREATE INDEX operators_own ON holdfast_jobs (payload)")
@@ -186,7 +186,7 @@ async def test_a_row_that_the_database_cannot_store_is_refused_alone(fresh_postg
         assert answers == [(202, None)] * 2 + [(422, "value_refused")] + [(202, None)] * 2
 
 
-async def test_a_row_that_a_constraint_refuses_is_refused_alone(fresh_postgres_url: str) -> None:
+async def test_a_row_that_violates_a_constraint_fails_only_its_own_request(fresh_postgres_url: str) -> None:
     async with serving(fresh_postgres_url) as served:
         await ask(served.engine, "ALTER TABLE holdfast_jobs ADD CONSTRAINT operators_own CHECK (priority < 50)")
         jobs = [checked(NewJob(type="t", priority=priority)) for priority in (0, 60, 10)]
@@ -199,7 +199,7 @@ async def seats_for(connection: asyncpg.Connection) -> None:
 
 
 @pytest.mark.parametrize("hook", ["guard", "effect"])
-async def test_a_guard_and_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_postgres_url: str, hook: str) -> None:
+async def test_a_guard_or_effect_may_wait_for_a_lock_of_the_app(fresh_postgres_url: str, hook: str) -> None:
     """The limit is for keys. What an app does in the transaction waits as long as it has to."""
     async with serving(fresh_postgres_url) as served:
         engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
@@ -219,7 +219,7 @@ async def test_a_guard_and_an_effect_may_wait_for_a_lock_of_the_apps_own(fresh_p
         await connection.close()
 
 
-async def test_an_effect_that_never_gets_its_lock_blames_no_key(fresh_postgres_url: str) -> None:
+async def test_an_effect_that_fails_on_a_lock_is_reported_as_hook_failed(fresh_postgres_url: str) -> None:
     async with serving(fresh_postgres_url) as served:
         engine, connection = served.engine, await asyncpg.connect(fresh_postgres_url)
         await seats_for(connection)

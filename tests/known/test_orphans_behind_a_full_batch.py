@@ -1,4 +1,4 @@
-"""Jobs that wait for somebody else's acceptance do not keep maintenance from finding orphans (K2)."""
+"""Jobs that only other processes may accept do not hide orphans from maintenance (K2)."""
 
 import pytest
 
@@ -17,7 +17,7 @@ BATCH = 10
 
 
 @pytest.mark.parametrize("policies", [1, 25], ids=["of one policy", "of many policies"])
-async def test_a_full_batch_of_jobs_that_only_others_may_accept_hides_no_orphan(
+async def test_orphans_are_found_behind_a_full_batch_of_jobs_that_only_others_may_accept(
     store_url: str, clock: MovableClock, policies: int
 ) -> None:
     ids = SeededIds(3)

@@ -1,4 +1,4 @@
-"""A row that SQL typed by hand has spoilt is that job's trouble, and no other job waits for it."""
+"""A row corrupted by manual SQL affects only its own job."""
 
 import sqlite3
 
@@ -15,7 +15,9 @@ from holdfast.store.migrate import sqlite_path
 from tests.engine.steps import ask, run, sweep
 
 
-async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: Engine, worker: str) -> None:
+async def test_a_job_with_an_unreadable_payload_is_dead_and_does_not_fail_the_claim(
+    engine: Engine, worker: str
+) -> None:
     """Every claim failed, of all lanes: the jobs beside it were taken, and no worker was told."""
     jobs = [await engine.create(NewJob(type=f"t{n % 2}", payload={"n": n})) for n in range(6)]
     spoilt = jobs[2].id
@@ -29,13 +31,13 @@ async def test_a_payload_that_is_no_json_ends_its_own_job_and_no_claim(engine: E
     assert "column payload" in job.error["message"]
 
 
-async def test_behind_a_spoilt_job_a_claim_of_one_finds_the_next(engine: Engine, worker: str) -> None:
+async def test_a_claim_of_one_finds_the_job_behind_a_corrupt_one(engine: Engine, worker: str) -> None:
     spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
     await ask(engine, "UPDATE holdfast_jobs SET tags = 'x' WHERE id = :id RETURNING id", id=spoilt.id)
     assert [lease.id for lease in await engine.claim(worker)] == [good.id]
 
 
-async def test_a_spoilt_job_is_left_out_of_a_claim_over_http(engine: Engine, worker: str) -> None:
+async def test_a_corrupt_job_is_left_out_of_a_claim_over_http(engine: Engine, worker: str) -> None:
     spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
     await ask(engine, "UPDATE holdfast_jobs SET payload = '[' WHERE id = :id RETURNING id", id=spoilt.id)
     for _ in range(2):  # the request and its repeat
@@ -43,7 +45,7 @@ async def test_a_spoilt_job_is_left_out_of_a_claim_over_http(engine: Engine, wor
     assert (await engine.reads.get(spoilt.id)).reason == "unreadable_job"
 
 
-async def test_one_spoilt_row_does_not_hide_the_others_from_operators(engine: Engine) -> None:
+async def test_a_corrupt_row_does_not_hide_other_jobs_in_a_page(engine: Engine) -> None:
     jobs = [await engine.create(NewJob(type="t")) for _ in range(3)]
     await ask(engine, "UPDATE holdfast_jobs SET payload = '[' WHERE id = :id RETURNING id", id=jobs[0].id)
     assert len((await engine.reads.page()).jobs) == 3
@@ -68,7 +70,7 @@ async def test_the_last_failed_attempt_still_ends_a_job(engine: Engine, worker: 
     assert (await engine.fail(worker, lease.id, lease.token, "E_LAST")).state is State.DEAD
 
 
-# -- rows that the database let in before it knew better -----------------------------------------------------------
+# -- rows stored before the constraint existed ------------------------------------------------------------------------
 
 THROUGH_RETRYING = Machine(
     "through-retrying",
@@ -101,14 +103,14 @@ async def spoil(engine: Engine, url: str, job_id: str) -> None:
         await ask(engine, "UPDATE holdfast_jobs SET max_attempts = attempt WHERE id = :id RETURNING id", id=job_id)
 
 
-async def test_a_claim_passes_over_a_job_that_has_no_attempt_left(engine: Engine, worker: str, store_url: str) -> None:
+async def test_a_claim_skips_a_job_that_has_no_attempt_left(engine: Engine, worker: str, store_url: str) -> None:
     spoilt, good = [await engine.create(NewJob(type="t")) for _ in range(2)]
     await spoil(engine, store_url, spoilt.id)
     assert [lease.id for lease in await engine.claim(worker, limit=5)] == [good.id]
 
 
 @pytest.mark.parametrize("lifecycle", ["default", "generation"], ids=["claimed again", "queued again"])
-async def test_a_sweep_passes_over_a_retry_that_has_no_attempt_left(
+async def test_requeue_due_skips_a_retry_that_has_no_attempt_left(
     engine: Engine, worker: str, store_url: str, clock: MovableClock, lifecycle: str
 ) -> None:
     waiting = [await run(engine, worker, lifecycle=lifecycle, max_attempts=3) for _ in range(2)]
@@ -121,9 +123,7 @@ async def test_a_sweep_passes_over_a_retry_that_has_no_attempt_left(
     assert (spoilt.state, spoilt.due) == (State.RETRYING, False)
 
 
-async def test_a_job_on_its_way_through_retrying_to_its_end_is_never_claimable(
-    store_url: str, clock: MovableClock
-) -> None:
+async def test_a_job_that_dies_through_retrying_is_never_claimable(store_url: str, clock: MovableClock) -> None:
     """This lifecycle has no direct way from running to dead, and claims retries as they are."""
     ids = SeededIds(5)
     lifecycles = Lifecycles(THROUGH_RETRYING)

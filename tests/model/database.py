@@ -18,7 +18,7 @@ TABLES = ("kept_keys", "jobs", "events", "attempts", "parts", "queues", "sweeps"
 
 
 class ChosenIds(Ids):
-    """Ids that repeat in every run, and chance that the test chooses."""
+    """Ids that repeat in every run, and a jitter that the test sets."""
 
     chance = 0.0
 
@@ -39,15 +39,15 @@ class Wiper(Protocol):
     async def close(self) -> None: ...
 
 
-class Ground:
-    """Interned policies and lanes stay: they are the same in every run, and every run may use them."""
+class ModelDatabase:
+    """Cached policies and lanes stay: they are the same in every run."""
 
     def __init__(self, engine: Engine, clock: MovableClock, ids: ChosenIds, wiper: Wiper) -> None:
         self.engine, self.clock, self.ids = engine, clock, ids
         self._wiper = wiper
 
     @classmethod
-    async def open(cls, url: str) -> Ground:
+    async def open(cls, url: str) -> ModelDatabase:
         clock, ids = MovableClock(), ChosenIds()
         ids.restart()
         engine = Engine(await open_store(url, clock, ids), clock=clock, ids=ids)
@@ -55,7 +55,7 @@ class Ground:
         return cls(engine, clock, ids, wiper)
 
     async def restart(self) -> None:
-        """An empty database at the beginning of time."""
+        """An empty database with the clock at its start."""
         await self._wiper.wipe()
         self.clock.advance((MovableClock().now() - self.clock.now()).total_seconds())
         self.ids.restart()
@@ -77,7 +77,7 @@ class PostgresWiper:
 
 
 class SqliteWiper:
-    """No job that is not finished may be deleted: the trigger that says so steps aside for a moment."""
+    """The trigger that refuses to delete unfinished jobs is dropped for a moment."""
 
     def __init__(self, url: str) -> None:
         self._connection = sqlite3.connect(sqlite_path(url), isolation_level=None)

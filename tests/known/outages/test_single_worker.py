@@ -1,4 +1,4 @@
-"""A worker that is alone, when its leases could not be renewed for long: no other could take what it holds."""
+"""A single worker whose leases could not be renewed for long: no other worker could have taken its jobs."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.worker.in_process import until, working
 
 
 class Later(Clock):
-    """The time of a worker that stood still."""
+    """The clock of a worker that was suspended."""
 
     offset = 0.0
 
@@ -18,7 +18,7 @@ class Later(Clock):
         return super().monotonic() + self.offset
 
 
-async def test_jobs_that_wait_in_a_lone_worker_start_when_their_leases_are_renewed_after_an_outage(app: App) -> None:
+async def test_prefetched_jobs_of_a_single_worker_start_after_an_outage(app: App) -> None:
     began, gate = asyncio.Event(), asyncio.Event()
 
     @app.job()

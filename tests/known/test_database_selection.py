@@ -101,7 +101,7 @@ def test_a_worker_finds_its_app_in_the_environment_and_says_so_where_there_is_no
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("form", DRIVERS)
-async def test_the_url_of_an_orm_names_the_database(fresh_postgres_url: str, form: str) -> None:
+async def test_an_app_accepts_the_database_url_of_an_orm(fresh_postgres_url: str, form: str) -> None:
     app = App(database_url=fresh_postgres_url.replace("postgresql:", f"{form}:", 1))
 
     @app.job()
@@ -127,7 +127,7 @@ async def test_the_url_of_an_orm_names_the_database(fresh_postgres_url: str, for
         ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
     ],
 )
-def test_each_form_of_a_url_is_read(given: str, meant: str) -> None:
+def test_driver_urls_of_orms_are_normalized(given: str, meant: str) -> None:
     assert Settings(database_url=given).url == meant
 
 
@@ -148,7 +148,9 @@ async def test_an_app_without_a_schema_says_which_database_and_what_to_type(unmi
 
 
 @pytest.mark.postgres
-async def test_the_command_to_type_depends_on_where_the_database_was_named(unmigrated: str, tmp_path: Path) -> None:
+async def test_the_suggested_migrate_command_depends_on_the_source_of_the_database_url(
+    unmigrated: str, tmp_path: Path
+) -> None:
     by_variable = holdfast(tmp_path, "jobs", "list", HOLDFAST_DATABASE_URL=unmigrated)
     assert "run `holdfast migrate`" in by_variable.stderr
     typed = holdfast(tmp_path, "jobs", "list", "--database", unmigrated)
@@ -157,7 +159,7 @@ async def test_the_command_to_type_depends_on_where_the_database_was_named(unmig
 
 
 @pytest.mark.postgres
-async def test_a_schema_that_vanishes_is_named_too(fresh_postgres_url: str) -> None:
+async def test_a_dropped_schema_raises_schema_stale_with_the_database(fresh_postgres_url: str) -> None:
     app = App(database_url=fresh_postgres_url)
 
     @app.job()
@@ -173,7 +175,7 @@ async def test_a_schema_that_vanishes_is_named_too(fresh_postgres_url: str) -> N
     assert "run `holdfast migrate" in str(stale.value)
 
 
-def test_the_command_is_short_where_the_settings_name_the_database(
+def test_the_suggested_migrate_command_omits_what_the_settings_contain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -68,7 +68,7 @@ async def open_transaction(engine: Engine) -> AsyncIterator[None]:
 
 
 @pytest.mark.postgres
-async def test_two_moves_of_a_job_are_told_in_their_order_though_the_later_transaction_began_first(
+async def test_events_of_a_job_are_read_in_order_although_the_later_transaction_began_first(
     postgres_engine: Engine,
 ) -> None:
     engine = postgres_engine
@@ -92,7 +92,7 @@ async def test_two_moves_of_a_job_are_told_in_their_order_though_the_later_trans
 
 
 @pytest.mark.postgres
-async def test_a_later_move_is_not_told_while_an_open_transaction_holds_back_the_earlier_one(
+async def test_a_later_event_is_not_read_before_an_earlier_one_of_an_open_transaction(
     postgres_engine: Engine,
 ) -> None:
     engine = postgres_engine
@@ -129,7 +129,7 @@ def load_dump(source: str, target: PostgresServer) -> str:
 
 
 @pytest.mark.postgres
-async def test_webhooks_and_streams_go_on_after_a_dump_was_loaded_into_a_new_server(
+async def test_webhooks_and_streams_continue_after_a_dump_was_loaded_into_a_new_server(
     fresh_postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = await asyncpg.connect(fresh_postgres_url)
@@ -164,7 +164,7 @@ async def test_webhooks_and_streams_go_on_after_a_dump_was_loaded_into_a_new_ser
 
 
 @pytest.mark.postgres
-async def test_a_process_that_runs_through_the_swap_to_a_loaded_dump_writes_no_event_that_is_not_told() -> None:
+async def test_a_running_process_writes_readable_events_after_a_switch_to_a_loaded_dump() -> None:
     """Its first event on the new server, long before the next round of maintenance."""
     with running() as source, running() as target:
         await migrate(source.dsn())
@@ -195,7 +195,7 @@ async def test_a_process_that_runs_through_the_swap_to_a_loaded_dump_writes_no_e
 
 
 @pytest.mark.postgres
-async def test_maintenance_finds_out_that_the_server_is_another_one(
+async def test_maintenance_detects_that_the_database_server_changed(
     postgres_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a process sees it that was running all the time."""
@@ -214,7 +214,7 @@ async def test_maintenance_finds_out_that_the_server_is_another_one(
 
 
 @pytest.mark.postgres
-async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_transaction_is_open(
+async def test_writers_wait_only_once_for_the_event_log_lock_during_a_long_transaction(
     postgres_engine: Engine,
 ) -> None:
     engine = postgres_engine
@@ -240,7 +240,7 @@ async def test_writers_queue_behind_the_lock_of_the_log_only_once_while_a_long_t
 
 
 @pytest.mark.postgres
-async def test_processes_that_find_it_out_at_the_same_moment_do_not_lock_each_other_out(
+async def test_processes_that_detect_a_server_change_concurrently_do_not_deadlock(
     postgres_engine: Engine,
 ) -> None:
     engine = postgres_engine
@@ -258,7 +258,7 @@ async def test_processes_that_find_it_out_at_the_same_moment_do_not_lock_each_ot
     assert done.count("rebase") == 1
 
 
-async def test_what_a_changed_database_needs_is_tried_with_each_new_connection_until_it_is_done() -> None:
+async def test_preparing_a_changed_database_is_retried_with_each_new_connection() -> None:
     """As when a long transaction keeps the lock of the log: meanwhile the connections are used."""
     identity, tried, answers = IdentityTracker(), list[str](), iter([False, True])
 

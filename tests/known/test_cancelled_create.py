@@ -1,4 +1,4 @@
-"""A caller that stops waiting for its commit does not take the news of it along."""
+"""A caller that is cancelled during its commit: workers are still woken for its job."""
 
 import asyncio
 import threading

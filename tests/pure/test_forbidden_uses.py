@@ -1,17 +1,17 @@
-"""One seam each for time, chance, the environment and SQL: what goes around it cannot be tested, moved or swapped."""
+"""Time, randomness, the environment and SQL are each used in one place only, so that tests can replace them."""
 
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from tests.pure.seams import ENVIRONMENT, TIME_AND_CHANCE, forbidden, sql_in
+from tests.pure.forbidden_uses import ENVIRONMENT, TIME_AND_CHANCE, forbidden, sql_in
 
 ROOT = Path(next(iter(holdfast.__path__)))
 MODULES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*.py"))}
 
 
-def test_only_the_clock_and_the_ids_ask_for_time_and_chance() -> None:
+def test_only_the_clock_and_ids_modules_use_time_and_randomness() -> None:
     found = {
         name: uses
         for name, source in MODULES.items()
@@ -31,7 +31,7 @@ def test_only_the_settings_read_the_environment() -> None:
     assert found == {}
 
 
-def test_only_the_store_speaks_sql() -> None:
+def test_only_the_store_contains_sql() -> None:
     """A workload's own tables aside."""
     found = {
         name: texts
@@ -59,14 +59,14 @@ def test_only_the_store_speaks_sql() -> None:
         "def f():\n    import random",
     ],
 )
-def test_time_and_chance_are_found_under_any_name(source: str) -> None:
+def test_uses_of_time_and_randomness_are_found_under_any_import_name(source: str) -> None:
     assert forbidden(source, TIME_AND_CHANCE)
 
 
 @pytest.mark.parametrize(
     "source", ["import os\nos.environ['A']", "from os import getenv", "from os import environ as e"]
 )
-def test_the_environment_is_found_under_any_name(source: str) -> None:
+def test_uses_of_the_environment_are_found_under_any_import_name(source: str) -> None:
     assert forbidden(source, ENVIRONMENT)
 
 
@@ -92,6 +92,6 @@ def test_sql_is_found_in_any_string(source: str) -> None:
         "'Update the job set'",
     ],
 )
-def test_the_innocent_are_left_alone(source: str) -> None:
+def test_allowed_code_is_not_reported(source: str) -> None:
     assert not forbidden(source, TIME_AND_CHANCE + ENVIRONMENT)
     assert not sql_in(source)

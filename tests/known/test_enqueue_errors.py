@@ -78,7 +78,7 @@ def refusal(call: Callable[[], Any]) -> str:
     return refused.value.message
 
 
-def test_an_option_among_the_arguments_is_told_where_it_goes() -> None:
+def test_an_option_passed_as_an_argument_is_refused_with_a_hint() -> None:
     said = refusal(lambda: ship.enqueue_sync(order=1, delay=3))  # type: ignore[call-arg]
     assert "ship has no parameter 'delay'" in said
     assert "ship.options(delay=3).enqueue_sync(...)" in said
@@ -87,12 +87,12 @@ def test_an_option_among_the_arguments_is_told_where_it_goes() -> None:
     assert "ship.options(queue='q').enqueue_many_sync(...)" in several
 
 
-async def test_an_async_call_is_told_the_same() -> None:
+async def test_an_option_passed_as_an_argument_of_an_async_call_is_refused_with_a_hint() -> None:
     with pytest.raises(Invalid, match=r"ship\.options\(delay=3\)\.enqueue\(\.\.\.\)"):
         await ship.enqueue(order=1, delay=3)  # type: ignore[call-arg]
 
 
-def test_a_typo_in_an_argument_is_told_the_nearest_parameter() -> None:
+def test_a_typo_in_an_argument_suggests_the_nearest_parameter() -> None:
     said = refusal(lambda: ship.enqueue_sync(order=1, expres=True))  # type: ignore[call-arg]
     assert said == "ship has no parameter 'expres'; did you mean 'express'?"
 

@@ -1,4 +1,4 @@
-"""A job that no worker could do is refused where its sender hears of it: by its type's name, or by its payload."""
+"""A job that no worker could run is refused at creation, by its job type or by its payload."""
 
 import asyncio
 import datetime
@@ -105,7 +105,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("job_type", "payload"), GOOD)
-def test_what_a_handler_takes_its_schema_takes_too(job_type: str, payload: dict[str, Any]) -> None:
+def test_the_schema_accepts_every_payload_that_the_handler_accepts(job_type: str, payload: dict[str, Any]) -> None:
     handler = app.handlers[job_type]
     handler.signature.arguments(payload)
     assert handler.job_type.schema is not None
@@ -113,7 +113,7 @@ def test_what_a_handler_takes_its_schema_takes_too(job_type: str, payload: dict[
 
 
 @pytest.mark.parametrize(("job_type", "payload", "field"), BAD)
-def test_what_contradicts_the_annotations_is_refused_by_the_name_of_the_field(
+def test_a_payload_that_contradicts_the_annotations_is_refused_with_the_field(
     job_type: str, payload: dict[str, Any], field: str
 ) -> None:
     handler = app.handlers[job_type]
@@ -126,13 +126,13 @@ def test_what_contradicts_the_annotations_is_refused_by_the_name_of_the_field(
     assert f"`{field}`" in refused.value.message
 
 
-def test_all_that_is_wrong_with_a_payload_is_told_at_once() -> None:
+def test_all_errors_of_a_payload_are_reported_together() -> None:
     with pytest.raises(Invalid) as refused:
         check_of("bill", msgspec.json.decode(app.handlers["bill"].job_type.schema or ""))({"user": 1, "note": 2})
     assert all(f"`{field}`" in refused.value.message for field in ("user", "user_id", "lines", "note"))
 
 
-def test_a_schema_may_not_send_for_anything() -> None:
+def test_a_schema_with_a_remote_reference_is_refused() -> None:
     with pytest.raises(Invalid, match="not a JSON Schema"):
         check_of("x", {"$ref": "http://127.0.0.1:1/schema.json"})
 
@@ -162,7 +162,7 @@ async def test_a_server_without_the_app_refuses_a_payload_that_the_declared_hand
         assert (await post(served, "never-declared", {"a": 1}))[0] == 202, "it has no app: anything may be meant"
 
 
-async def test_a_batch_is_refused_with_the_place_of_the_bad_job(served: Served) -> None:
+async def test_a_batch_is_refused_with_the_index_of_the_invalid_job(served: Served) -> None:
     await served.engine.job_types.declare(*TYPES)
     jobs = [{"jobType": job_type, "payload": payload} for job_type, payload in (GOOD[0], BAD[0][:2])]
     answer = await served.http.post("/jobs/batch", json={"jobs": jobs})
@@ -171,13 +171,13 @@ async def test_a_batch_is_refused_with_the_place_of_the_bad_job(served: Served) 
     assert (await served.engine.reads.page()).jobs == []
 
 
-async def test_a_message_about_a_payload_does_not_repeat_what_may_be_secret(served: Served) -> None:
+async def test_a_payload_error_does_not_contain_the_value(served: Served) -> None:
     await served.engine.job_types.declare(*TYPES)
     _, body = await post(served, "bill", {"user_id": "a secret", "lines": []})
     assert "a secret" not in str(body)
 
 
-async def test_the_repeat_of_a_request_gets_its_job_though_its_type_was_declared_otherwise_since(
+async def test_a_repeated_request_returns_its_job_although_the_schema_has_changed(
     served: Served,
 ) -> None:
     first = await post(served, "bill", {"user": 1}, idempotencyKey="k")
@@ -187,9 +187,7 @@ async def test_the_repeat_of_a_request_gets_its_job_though_its_type_was_declared
     assert (await post(served, "bill", {"user": 1}, idempotencyKey="l"))[0] == 422
 
 
-async def test_a_request_that_takes_over_a_free_key_is_checked_like_any_other(
-    engine: Engine, clock: MovableClock
-) -> None:
+async def test_a_request_with_a_freed_key_is_validated(engine: Engine, clock: MovableClock) -> None:
     bad, window = {"user": 1}, {"idempotency": "window", "idempotency_window_seconds": 60}
     requests = [
         NewJob(type="bill", payload=bad, idempotency_key="failed", policy={"idempotency": "until_failed"}),
@@ -205,7 +203,7 @@ async def test_a_request_that_takes_over_a_free_key_is_checked_like_any_other(
             await engine.job_types.check([request], refuse_unknown=True)
 
 
-async def test_a_server_that_refuses_unknown_types_suggests_the_nearest_and_hears_of_new_ones(
+async def test_a_server_that_refuses_unknown_types_suggests_the_nearest_and_learns_new_ones(
     store_url: str, engine: Engine
 ) -> None:
     async with serving(store_url, unknown_job_types="refuse") as served:
@@ -270,7 +268,7 @@ async def twice(number: int) -> int:
 @pytest.mark.slow
 @pytest.mark.sqlite
 @pytest.mark.parametrize(("options", "status"), [([], 202), (["--app", "tasks:app"], 422)])
-def test_a_newcomer_may_try_anything_and_an_app_of_ones_own_is_checked(
+def test_dev_accepts_unknown_types_without_an_app_and_validates_with_one(
     tmp_path: Path, options: list[str], status: int
 ) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)

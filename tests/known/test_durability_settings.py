@@ -1,4 +1,4 @@
-"""A database that may lose what it acknowledged is told of where people look: at the start, and in `/health` (S19)."""
+"""A database that may lose acknowledged writes causes a warning at startup and in `/health` (S19)."""
 
 import asyncio
 import logging
@@ -65,7 +65,7 @@ async def test_a_server_warns_at_its_start_and_in_health_of_settings_that_can_lo
 
 
 @pytest.mark.parametrize(("version", "said"), [("3.40.1", True), ("3.51.2", True), ("3.51.3", False), ("4.0.0", False)])
-async def test_a_server_on_sqlite_warns_of_a_version_that_can_damage_its_log(
+async def test_a_server_warns_of_an_sqlite_version_that_can_corrupt_the_wal(
     fresh_sqlite_url: str, version: str, said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(startup_log, "_logged", set())
@@ -82,7 +82,9 @@ async def test_a_server_on_sqlite_warns_of_a_version_that_can_damage_its_log(
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("name", ["worker", "dev"])
-def test_a_worker_on_such_a_version_says_so_once_at_its_start(tmp_path: Path, name: str) -> None:
+def test_a_worker_warns_once_at_startup_of_an_sqlite_version_that_can_corrupt_the_wal(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "tasks.py").write_text("from holdfast import App\napp = App()\napp.job('a')(lambda: None)\n")
     port = ("--port", "0") if name == "dev" else ()
     with Background(name, "--app", "tasks:app", *port, folder=tmp_path) as command:

@@ -48,7 +48,7 @@ WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 async def held_up(admin: Any, act: Callable[[], Awaitable[Any]]) -> tuple[asyncio.Future[Any], int]:
-    """The first that waits for the standby, and its server process: a reload takes a moment to be everywhere."""
+    """The first call that waits for the standby, and its server process: a reload takes a moment to apply."""
     while True:
         acting = asyncio.ensure_future(act())
         await until(lambda acting=acting: seen(admin, acting), seconds=PATIENCE_SECONDS)
@@ -71,9 +71,7 @@ ACTS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("act", ACTS)
-async def test_a_commit_whose_wait_for_the_standby_was_canceled_is_not_reported_as_done(
-    server: tuple[Engine, Any, str], act: str
-) -> None:
+async def test_an_unconfirmed_commit_is_not_reported_as_done(server: tuple[Engine, Any, str], act: str) -> None:
     """F27: an administrator cancels the wait; the server warns, and says that it has committed."""
     engine, admin, _ = server
     await require_standby(admin, "missing_standby")
@@ -96,7 +94,7 @@ async def _psycopg(url: str) -> Any:
 
 
 @pytest.mark.parametrize("connect", [_asyncpg, _psycopg])
-async def test_a_commit_of_ours_on_a_callers_connection_is_not_reported_as_done_either(
+async def test_an_unconfirmed_commit_on_a_callers_connection_is_not_reported_as_done(
     server: tuple[Engine, Any, str], connect: Callable[[str], Awaitable[Any]]
 ) -> None:
     """The caller has no transaction open, so that each create commits by itself."""
@@ -117,7 +115,7 @@ async def test_a_commit_of_ours_on_a_callers_connection_is_not_reported_as_done_
         await connection.close()
 
 
-async def test_work_that_failed_after_an_unconfirmed_commit_leaves_no_doubt_about_the_next_one(
+async def test_a_failure_after_an_unconfirmed_commit_does_not_affect_the_next_commit(
     server: tuple[Engine, Any, str],
 ) -> None:
     engine, admin, _ = server

@@ -1,4 +1,4 @@
-"""What a person sees who stops a worker by Ctrl-C, once or twice."""
+"""What a worker prints when it is stopped by Ctrl-C, once or twice."""
 
 import json
 import signal
@@ -49,7 +49,7 @@ def started(command: Background, name: str, folder: Path, url: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["worker", "dev"])
-def test_a_second_ctrl_c_says_one_line_and_exits_as_shells_expect(
+def test_a_second_ctrl_c_prints_one_line_and_exits_with_the_signal_code(
     folder: Path, fresh_sqlite_url: str, name: str
 ) -> None:
     port = ("--port", "0") if name == "dev" else ()
@@ -65,7 +65,7 @@ def test_a_second_ctrl_c_says_one_line_and_exits_as_shells_expect(
         assert "second signal: exiting without waiting" in last
 
 
-def test_a_job_that_is_given_back_because_its_worker_stops_was_not_snoozed(folder: Path, store_url: str) -> None:
+def test_a_job_released_by_a_stopping_worker_is_not_reported_as_snoozed(folder: Path, store_url: str) -> None:
     settings = {"HOLDFAST_DATABASE_URL": store_url, "HOLDFAST_STOP_GRACE_SECONDS": "0.1"}
     holdfast("migrate", folder=folder, url=store_url)
     with Background("worker", "--app", "tasks:app", folder=folder, **settings) as worker:

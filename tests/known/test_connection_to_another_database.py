@@ -51,7 +51,7 @@ async def jobs_in(url: str) -> int:
 
 
 @pytest.mark.postgres
-async def test_a_job_is_not_put_into_another_postgres_database_than_the_apps(
+async def test_a_connection_to_another_postgres_database_is_refused(
     fresh_postgres_url: str, other_postgres_url: str
 ) -> None:
     app = app_on(fresh_postgres_url)
@@ -68,7 +68,7 @@ async def test_a_job_is_not_put_into_another_postgres_database_than_the_apps(
 
 
 @pytest.mark.postgres
-def test_sync_code_is_told_too_and_a_connection_to_the_right_database_works(
+def test_sync_enqueue_refuses_another_database_and_accepts_the_right_one(
     fresh_postgres_url: str, other_postgres_url: str
 ) -> None:
     app = app_on(fresh_postgres_url)
@@ -82,7 +82,7 @@ def test_sync_code_is_told_too_and_a_connection_to_the_right_database_works(
 
 
 @pytest.mark.postgres
-async def test_a_database_without_holdfasts_tables_is_named_as_such(
+async def test_a_connection_to_a_database_without_holdfast_tables_is_refused_with_the_reason(
     postgres_server_url: str, fresh_postgres_url: str
 ) -> None:
     app = app_on(fresh_postgres_url)
@@ -96,7 +96,7 @@ async def test_a_database_without_holdfasts_tables_is_named_as_such(
 
 
 @pytest.mark.postgres
-async def test_an_app_whose_database_was_replaced_takes_a_connection_to_the_new_one(
+async def test_an_app_accepts_a_connection_to_its_replaced_database(
     postgres_server_url: str, fresh_postgres_url: str, other_postgres_url: str
 ) -> None:
     app = app_on(fresh_postgres_url)
@@ -111,7 +111,7 @@ async def test_an_app_whose_database_was_replaced_takes_a_connection_to_the_new_
     assert await jobs_in(fresh_postgres_url) == 1
 
 
-async def test_a_job_is_not_put_into_another_sqlite_file_than_the_apps(fresh_sqlite_url: str, tmp_path: Path) -> None:
+async def test_a_connection_to_another_sqlite_file_is_refused(fresh_sqlite_url: str, tmp_path: Path) -> None:
     app = app_on(fresh_sqlite_url)
     await migrate(f"sqlite:///{tmp_path}/other.db")
     async with app:

@@ -1,4 +1,4 @@
-"""Finds, in the text of a module, what only its seam may do: ask for time or chance, read the environment, hold SQL."""
+"""Finds uses of time, randomness, the environment and SQL in the text of a module."""
 
 import ast
 import re
