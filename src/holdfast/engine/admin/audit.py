@@ -60,6 +60,12 @@ class AuditVerification(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
+async def audited(tx: Tx, by: str | None, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
+    """Append the entry of an operator's change to its transaction. Without `by` there is none."""
+    if by is not None:
+        await record(tx, AuditedAction(by, action, subject, detail or {}))
+
+
 async def record(tx: Tx, action: AuditedAction) -> int:
     """Append an entry and return its number. Call it last in a transaction: all other writers wait until it ends."""
     detail = msgspec.json.encode(action.detail, order="sorted").decode()

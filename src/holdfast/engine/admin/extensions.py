@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.admin.audit import audited
+from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.missing_extensions import COUNTED_MAX, MISSING_SECONDS
 from holdfast.errors import Conflict, UnknownName
 from holdfast.store import Tx, q
@@ -59,10 +61,11 @@ async def require_forgettable(tx: Tx, name: str) -> KnownExtension:
     return extensions[name]
 
 
-async def forget(tx: Tx, name: str, *, batch: int) -> Forgotten:
-    """Remove the need for an extension from types and unfinished jobs: its hooks no longer run for them. The tables of
-    the extension stay."""
+async def forget(tx: Tx, ctx: EngineContext, name: str, *, by: str | None = None) -> Forgotten:
+    """Remove the need for an extension from types and unfinished jobs, as when its app was renamed or removed: its
+    hooks no longer run for them. The tables of the extension stay."""
     await require_forgettable(tx, name)
+    batch = ctx.limits.sweep_batch
     types = [row["name"] for row in await tx.all(q.types_with_needs) if await _forget_in_type(tx, row, name)]
     jobs = 0
     for row in await tx.all(q.needs_that_name, extension=name):
@@ -71,6 +74,7 @@ async def forget(tx: Tx, name: str, *, batch: int) -> Forgotten:
             jobs += len(await tx.all(q.change_needs, before=row["needs"], after=after, limit=batch))
     for query in (q.forget_extension, q.forget_tasks_of, q.forget_failures_of):
         await tx.all(query, name=name)
+    await audited(tx, by, "extension.forget", name, {"jobTypes": types, "jobs": jobs})
     return Forgotten(name, types, jobs)
 
 

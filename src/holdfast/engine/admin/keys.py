@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.engine.admin import workers
+from holdfast.engine.admin.audit import audited
 from holdfast.engine.context import EngineContext
 from holdfast.errors import Conflict, NotFound
 from holdfast.model import Liveness, WorkerRecord
@@ -31,11 +32,13 @@ class LiveKey(NamedTuple):
     digest: str
 
 
-async def create(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
+async def create(tx: Tx, ctx: EngineContext, new: NewKey, *, by: str | None = None) -> Issued:
     new.check()
     if new.worker_id is not None:
         await workers.get(tx, new.worker_id)
-    return await _issue(tx, ctx, new)
+    made = await _issue(tx, ctx, new)
+    await audited(tx, by, "key.create", made.key.id, made.key.rights)
+    return made
 
 
 async def _issue(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
@@ -47,13 +50,15 @@ async def _issue(tx: Tx, ctx: EngineContext, new: NewKey) -> Issued:
 
 
 async def register(
-    tx: Tx, ctx: EngineContext, new: workers.NewWorker, queues: list[str] | None
+    tx: Tx, ctx: EngineContext, new: workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
 ) -> tuple[WorkerRecord, str]:
-    """Register a worker and create its key, in one transaction."""
+    """Register a worker that uses HTTP, and issue its key, which may be limited to some queues."""
     worker = await workers.register(tx, ctx, new)
     await tx.one(q.beat_worker, worker=worker.id, liveness=Liveness.ACTIVE, slots=None)
     made = await create(tx, ctx, NewKey(kind=Kind.WORKER, worker_id=worker.id, name=new.name, queues=queues))
-    return await workers.get(tx, worker.id), made.text
+    registered = await workers.get(tx, worker.id)
+    await audited(tx, by, "worker.register", worker.id, {"name": new.name, "queues": queues})
+    return registered, made.text
 
 
 async def find_live(tx: Tx, key_id: str) -> LiveKey | None:
@@ -73,37 +78,32 @@ async def kinds(tx: Tx) -> frozenset[Kind]:
     return frozenset(Kind(row["kind"]) for row in await tx.all(q.kinds_of_keys))
 
 
-async def revoke(tx: Tx, key_id: str) -> Key:
+async def revoke(tx: Tx, key_id: str, *, by: str | None = None) -> Key:
     """Revoke at once. A repeat does not change the time of the first call."""
-    return _known(await _found(tx, q.revoke_key, key_id), key_id)
+    key = _known(await _found(tx, q.revoke_key, key_id), key_id)
+    await audited(tx, by, "key.revoke", key_id)
+    return key
 
 
-async def revoke_of_worker(tx: Tx, worker: str) -> list[Key]:
-    await workers.get(tx, worker)
-    return [Key.from_row(row) for row in await tx.all(q.revoke_keys_of_worker, worker=worker)]
+async def revoke_worker(tx: Tx, worker: str, *, by: str | None = None) -> list[Key]:
+    """Revoke all keys of a worker and disable it: it claims no more jobs, and its reports are rejected."""
+    await workers.disable(tx, worker)
+    revoked = [Key.from_row(row) for row in await tx.all(q.revoke_keys_of_worker, worker=worker)]
+    await audited(tx, by, "worker.revoke", worker, {"keys": [key.id for key in revoked]})
+    return revoked
 
 
-async def rotate(tx: Tx, ctx: EngineContext, key_id: str, overlap_seconds: float) -> Issued:
+async def rotate(
+    tx: Tx, ctx: EngineContext, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None
+) -> Issued:
     """Rotate a key: issue a replacement with the same rights and lifetime; the old key expires after the overlap."""
     check_number(overlap_seconds, "overlap_seconds")
     old = await get(tx, key_id)
     if await tx.one(q.end_key_soon, id=key_id, seconds=float(overlap_seconds)) is None:
         raise Conflict(f"key {key_id} is revoked or expired; create a new one", code="key_inactive")
-    return await _issue(tx, ctx, _replacement(old))
-
-
-def _replacement(old: Key) -> NewKey:
-    return NewKey(
-        kind=old.kind,
-        tenant=old.tenant,
-        name=old.name,
-        subject=old.subject,
-        scopes=old.scopes,
-        queues=old.queues,
-        worker_id=old.worker_id,
-        rate_per_second=old.rate_per_second,
-        expires_in=old.expires_in,
-    )
+    made = await _issue(tx, ctx, NewKey(**{name: getattr(old, name) for name in NewKey.__struct_fields__}))
+    await audited(tx, by, "key.rotate", key_id, {"heir": made.key.id, "overlapSeconds": overlap_seconds})
+    return made
 
 
 async def mark_used(tx: Tx, key_ids: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from holdfast.engine import claim as _claim
 from holdfast.engine.admin import audit as _audit
@@ -12,33 +13,20 @@ from holdfast.engine.admin import queues as _queues
 from holdfast.engine.admin import server_secrets as _secrets
 from holdfast.engine.admin import sessions as _sessions
 from holdfast.engine.admin import workers as _workers
-from holdfast.engine.admin.audited import Audited
 from holdfast.engine.component import Component, reading, writing
 from holdfast.model import WorkerRecord
 from holdfast.model.hint import Hint
-from holdfast.model.key import Key, NewKey
 from holdfast.store import Row, Tx, q
 
+_Answer = TypeVar("_Answer")
 
-class Keys(Audited):
+
+class Keys(Component):
     """API keys: issue, rotate, revoke, look up."""
 
-    async def create(self, new: NewKey, *, by: str | None = None) -> _keys.Issued:
-        return await self._by(
-            by, lambda tx: _keys.create(tx, self.ctx, new), lambda made: ("key.create", made.key.id, made.key.rights)
-        )
-
-    async def rotate(self, key_id: str, *, overlap_seconds: float = 86_400, by: str | None = None) -> _keys.Issued:
-        """For the overlap both keys are good."""
-        return await self._by(
-            by,
-            lambda tx: _keys.rotate(tx, self.ctx, key_id, overlap_seconds),
-            lambda made: ("key.rotate", key_id, {"heir": made.key.id, "overlapSeconds": overlap_seconds}),
-        )
-
-    async def revoke(self, key_id: str, *, by: str | None = None) -> Key:
-        return await self._by(by, lambda tx: _keys.revoke(tx, key_id), lambda _: ("key.revoke", key_id, {}))
-
+    create = writing(_keys.create)
+    rotate = writing(_keys.rotate)
+    revoke = writing(_keys.revoke)
     find_live = reading(_keys.find_live)
     get = reading(_keys.get)
     all = reading(_keys.listed)
@@ -57,7 +45,7 @@ class Sessions(Component):
     prune = writing(_sessions.prune)
 
 
-class Workers(Audited):
+class Workers(Component):
     """The registry of workers."""
 
     async def register(self, new: _workers.NewWorker | None = None, **fields: Any) -> WorkerRecord:
@@ -65,39 +53,10 @@ class Workers(Audited):
             lambda tx: _workers.register(tx, self.ctx, new or _workers.NewWorker(**fields)), alone=True
         )
 
-    async def register_with_key(
-        self, new: _workers.NewWorker, queues: list[str] | None = None, *, by: str | None = None
-    ) -> tuple[WorkerRecord, str]:
-        """Register a worker that uses HTTP, and issue its key, which may be limited to some queues."""
-        return await self._by(
-            by,
-            lambda tx: _keys.register(tx, self.ctx, new, queues),
-            lambda made: ("worker.register", made[0].id, {"name": new.name, "queues": queues}),
-        )
-
-    async def revoke(self, worker: str, *, by: str | None = None) -> list[Key]:
-        """Revoke all its keys and disable it: it claims no more jobs, and its reports are rejected."""
-
-        async def work(tx: Tx) -> list[Key]:
-            taken = await _keys.revoke_of_worker(tx, worker)
-            await _workers.set_enabled(tx, worker, enabled=False)
-            return taken
-
-        return await self._by(by, work, lambda taken: ("worker.revoke", worker, {"keys": [key.id for key in taken]}))
-
-    async def enable(self, worker: str, *, by: str | None = None) -> WorkerRecord:
-        return await self._by(
-            by,
-            lambda tx: _workers.set_enabled(tx, worker, enabled=True),
-            lambda _: ("worker.enable", worker, {}),
-        )
-
-    async def disable(self, worker: str, *, by: str | None = None) -> WorkerRecord:
-        return await self._by(
-            by,
-            lambda tx: _workers.set_enabled(tx, worker, enabled=False),
-            lambda _: ("worker.disable", worker, {}),
-        )
+    register_with_key = writing(_keys.register)
+    revoke = writing(_keys.revoke_worker)
+    enable = writing(_workers.enable)
+    disable = writing(_workers.disable)
 
     async def get(self, worker: str) -> WorkerRecord:
         """As it is now: its leases say whether it is busy."""
@@ -142,26 +101,28 @@ class Queues(Component):
     all = reading(_queues.listed)
 
 
-class Extensions(Audited):
+class Extensions(Component):
     """Extensions that the database knows."""
 
     all = reading(_extensions.known)
     require_forgettable = reading(_extensions.require_forgettable)
-
-    async def forget(self, name: str, *, by: str | None = None) -> _extensions.Forgotten:
-        """Remove the need for its hooks from job types and unfinished jobs, as when its app was renamed or removed."""
-        batch = self.ctx.limits.sweep_batch
-        return await self._by(
-            by,
-            lambda tx: _extensions.forget(tx, name, batch=batch),
-            lambda done: ("extension.forget", name, {"jobTypes": done.job_types, "jobs": done.jobs}),
-        )
+    forget = writing(_extensions.forget)
 
 
-class Audit(Audited):
+class Audit(Component):
     """The audit log."""
 
-    record = Audited._audited
+    async def record(
+        self, work: Callable[[Tx], Awaitable[_Answer]], entry_of: Callable[[_Answer], _audit.AuditedAction]
+    ) -> _Answer:
+        """Run `work` and append the entry that `entry_of` makes of its result, in one transaction."""
+
+        async def both(tx: Tx) -> _Answer:
+            answer = await work(tx)
+            await _audit.record(tx, entry_of(answer))
+            return answer
+
+        return await self.store.write(both)
 
     page = reading(_audit.page)
     verify = reading(_audit.verify)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.admin.audit import audited
 from holdfast.engine.context import EngineContext
 from holdfast.errors import NotFound
 from holdfast.ids import is_uuid
@@ -14,7 +15,7 @@ from holdfast.model.json import encode_object
 from holdfast.model.names import capabilities_of, check_id, check_name, check_names, quoted
 from holdfast.model.numbers import check_count, check_number
 from holdfast.model.worker import ClaimScope, Holding
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 SCOPES_MAX = 20  # of one worker; several processes may share its key
 
@@ -61,9 +62,12 @@ async def register(tx: Tx, ctx: EngineContext, new: NewWorker) -> WorkerRecord:
 
 
 async def get(tx: Tx, worker: str) -> WorkerRecord:
-    row = await tx.one(q.worker, id=worker) if is_uuid(worker) else None
+    return _known(await tx.one(q.worker, id=worker) if is_uuid(worker) else None, worker)
+
+
+def _known(row: Row | None, worker: str) -> WorkerRecord:
     if row is None:
-        raise NotFound(f"no worker {worker}", code="worker_not_found")
+        raise NotFound(f"no worker {quoted(worker)}", code="worker_not_found")
     return WorkerRecord.from_row(row)
 
 
@@ -84,11 +88,19 @@ async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[
     await tx.all(q.note_claim_scopes, id=worker, scopes=msgspec.json.encode(kept).decode())
 
 
-async def set_enabled(tx: Tx, worker: str, *, enabled: bool) -> WorkerRecord:
+async def enable(tx: Tx, worker: str, *, by: str | None = None) -> WorkerRecord:
+    return await _set_enabled(tx, worker, by, "worker.enable", enabled=True)
+
+
+async def disable(tx: Tx, worker: str, *, by: str | None = None) -> WorkerRecord:
+    return await _set_enabled(tx, worker, by, "worker.disable", enabled=False)
+
+
+async def _set_enabled(tx: Tx, worker: str, by: str | None, action: str, *, enabled: bool) -> WorkerRecord:
     row = await tx.one(q.enable_worker, id=worker, enabled=enabled) if is_uuid(worker) else None
-    if row is None:
-        raise NotFound(f"no worker {quoted(worker)}", code="worker_not_found")
-    return WorkerRecord.from_row(row)
+    record = _known(row, worker)
+    await audited(tx, by, action, worker)
+    return record
 
 
 async def mark_silent(tx: Tx) -> list[WorkerRecord]:

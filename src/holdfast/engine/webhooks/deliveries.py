@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast.engine.admin.audit import AuditedAction, record
+from holdfast.engine.admin.audit import audited
 from holdfast.engine.context import EngineContext
 from holdfast.engine.webhooks.alerts import MAILBOX
 from holdfast.engine.webhooks.webhooks import every, get
@@ -113,7 +113,7 @@ async def _disable(tx: Tx, delivery: Delivery, outcome: DeliveryOutcome) -> str 
     )
     if row is None:
         return None
-    await record(tx, AuditedAction("system", "webhook.disable", delivery.webhook_id, {"reason": reason}))
+    await audited(tx, "system", "webhook.disable", delivery.webhook_id, {"reason": reason})
     return reason
 
 
@@ -138,13 +138,15 @@ async def find(tx: Tx, delivery: str) -> Delivery:
     return found[0].delivery
 
 
-async def replay(tx: Tx, delivery: str) -> Delivery:
+async def replay(tx: Tx, delivery: str, *, by: str = "api") -> Delivery:
     """Send the same message again, under the same id and with all its tries."""
     found = await find(tx, delivery)
     if not (await get(tx, found.webhook_id)).enabled:
         raise Conflict(f"webhook {found.webhook_id} is disabled; enable it first", code="webhook_disabled")
     await tx.one(q.replay_delivery, id=delivery)
-    return await find(tx, delivery)
+    found = await find(tx, delivery)
+    await audited(tx, by, "delivery.replay", delivery)
+    return found
 
 
 async def page(

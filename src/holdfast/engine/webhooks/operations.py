@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from holdfast.engine.admin import audit as _audit
-from holdfast.engine.admin.audited import Audited
-from holdfast.engine.component import reading, writing
+from holdfast.engine.component import Component, reading, writing
 from holdfast.engine.reads import missing_extensions as _missing
 from holdfast.engine.webhooks import deliveries as _deliveries
 from holdfast.engine.webhooks import failure_counts as _failure_counts
@@ -14,35 +10,15 @@ from holdfast.engine.webhooks import fan_out as _fan_out
 from holdfast.engine.webhooks import webhooks as _webhooks
 from holdfast.engine.webhooks.alerts import AlertRules
 from holdfast.engine.webhooks.failure_counts import FailureCounts
-from holdfast.model.webhook import Delivery, Webhook
 
 
-class Webhooks(Audited):
+class Webhooks(Component):
     """Webhooks in the database; `holdfast.webhooks` sends the due deliveries."""
 
-    async def subscribe(self, new: _webhooks.NewWebhook, *, by: str = "api") -> _webhooks.Signed:
-        return await self._audited(
-            lambda tx: _webhooks.subscribe(tx, self.ctx, new),
-            lambda made: _audit.AuditedAction(by, "webhook.create", made.webhook.id, {"url": made.webhook.url}),
-        )
-
-    async def change(self, webhook: str, *, by: str = "api", **to: Any) -> Webhook:
-        return await self._audited(
-            lambda tx: _webhooks.change(tx, webhook, **to),
-            lambda _: _audit.AuditedAction(by, "webhook.change", webhook, to),
-        )
-
-    async def rotate(self, webhook: str, *, by: str = "api", **options: Any) -> _webhooks.Signed:
-        return await self._audited(
-            lambda tx: _webhooks.rotate(tx, self.ctx, webhook, **options),
-            lambda _: _audit.AuditedAction(by, "webhook.rotate", webhook),
-        )
-
-    async def delete(self, webhook: str, *, by: str = "api") -> None:
-        await self._audited(
-            lambda tx: _webhooks.drop(tx, webhook), lambda _: _audit.AuditedAction(by, "webhook.delete", webhook)
-        )
-
+    subscribe = writing(_webhooks.subscribe)
+    change = writing(_webhooks.change)
+    rotate = writing(_webhooks.rotate)
+    delete = writing(_webhooks.drop)
     all = reading(_webhooks.every)
     get = reading(_webhooks.get)
 
@@ -76,10 +52,5 @@ class Webhooks(Audited):
     make_test_delivery = writing(_deliveries.make_test)
     delivery = reading(_deliveries.find)
     deliveries = reading(_deliveries.page)
-
-    async def replay_delivery(self, delivery: str, *, by: str = "api") -> Delivery:
-        return await self._audited(
-            lambda tx: _deliveries.replay(tx, delivery), lambda _: _audit.AuditedAction(by, "delivery.replay", delivery)
-        )
-
+    replay_delivery = writing(_deliveries.replay)
     prune_deliveries = writing(_deliveries.prune)

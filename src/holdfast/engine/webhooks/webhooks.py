@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.admin.audit import audited
 from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.read import feed_end
 from holdfast.errors import Conflict, NotFound
@@ -38,7 +39,7 @@ class Signed(msgspec.Struct, frozen=True):
         return f"Signed({self.webhook!r}, ...)"
 
 
-async def subscribe(tx: Tx, ctx: EngineContext, new: NewWebhook) -> Signed:
+async def subscribe(tx: Tx, ctx: EngineContext, new: NewWebhook, *, by: str = "api") -> Signed:
     secret = secret_of(ctx.ids.bits(SECRET_BITS))
     [webhook_id] = ctx.ids.job_ids(ctx.clock.now(), 1)
     hook = Webhook(
@@ -51,7 +52,9 @@ async def subscribe(tx: Tx, ctx: EngineContext, new: NewWebhook) -> Signed:
     await _start_reading(tx)
     values = {name: getattr(hook, name) for name in ("id", "tenant", "name", "url")}
     await tx.one(q.put_webhook, **values, **_stored(hook))
-    return Signed(await get(tx, hook.id), secret)
+    created = await get(tx, hook.id)
+    await audited(tx, by, "webhook.create", created.id, {"url": created.url})
+    return Signed(created, secret)
 
 
 async def _start_reading(tx: Tx) -> None:
@@ -72,21 +75,22 @@ async def get(tx: Tx, webhook: str) -> Webhook:
     return Webhook.from_row(rows[0])
 
 
-async def change(
-    tx: Tx, webhook: str, *, wanted: dict[str, Any] | None = None, drop_old_secrets: bool = False, **to: Any
-) -> Webhook:
-    """`to` are fields of the webhook, `wanted` fields of its filter."""
-    hook = await _locked(tx, webhook)
+async def change(tx: Tx, webhook: str, /, *, by: str = "api", **to: Any) -> Webhook:
+    """`to` are fields of the webhook; `wanted`: fields of its filter; `drop_old_secrets`."""
+    hook, given = await _locked(tx, webhook), dict(to)
+    to["wanted"] = msgspec.structs.replace(hook.wanted, **to.get("wanted") or {})
     if to.get("enabled") is not None:
         to["disabled_reason"] = None if to["enabled"] else "switched off"
-    if drop_old_secrets:
+    if to.pop("drop_old_secrets", False):
         to["secrets"] = hook.secrets[:1]
-    return await _put(
-        tx, msgspec.structs.replace(hook, wanted=msgspec.structs.replace(hook.wanted, **wanted or {}), **to)
-    )
+    changed = await _put(tx, msgspec.structs.replace(hook, **to))
+    await audited(tx, by, "webhook.change", webhook, given)
+    return changed
 
 
-async def rotate(tx: Tx, ctx: EngineContext, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS) -> Signed:
+async def rotate(
+    tx: Tx, ctx: EngineContext, webhook: str, *, overlap_seconds: float = OVERLAP_SECONDS, by: str = "api"
+) -> Signed:
     """Rotate the signing secret. During the overlap the old secret signs, too, until the receiver has the new one."""
     check_number(overlap_seconds, "overlap_seconds")
     hook, now = await _locked(tx, webhook), ctx.clock.now()
@@ -94,12 +98,15 @@ async def rotate(tx: Tx, ctx: EngineContext, webhook: str, *, overlap_seconds: f
     end = now + timedelta(seconds=overlap_seconds)
     old = [Secret(secret.text, min(secret.until or end, end)) for secret in hook.secrets]
     kept = [secret for secret in old if secret.until is not None and secret.until > now]
-    return Signed(await _put(tx, msgspec.structs.replace(hook, secrets=[new, *kept])), new.text)
+    rotated = await _put(tx, msgspec.structs.replace(hook, secrets=[new, *kept]))
+    await audited(tx, by, "webhook.rotate", webhook)
+    return Signed(rotated, new.text)
 
 
-async def drop(tx: Tx, webhook: str) -> None:
+async def drop(tx: Tx, webhook: str, *, by: str = "api") -> None:
     await get(tx, webhook)
     await tx.one(q.drop_webhook, id=webhook)
+    await audited(tx, by, "webhook.delete", webhook)
 
 
 async def _locked(tx: Tx, webhook: str) -> Webhook:
