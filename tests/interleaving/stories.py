@@ -215,19 +215,19 @@ ASKED: dict[str, Callable[[Scene, Tx, str], Awaitable[Any]]] = {
         tx, worker=scene.stage.holder, leases=[HeldLease(scene.job, scene.token)]
     ),
     "progress": lambda scene, tx, _: progress(
-        tx, scene.stage.engine.ctx, [Progress(id=scene.job, token=scene.token, step="on")], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, scene.stage.holder, [Progress(id=scene.job, token=scene.token, step="on")]
     ),
     "complete": lambda scene, tx, _: complete(
-        tx, scene.stage.engine.ctx, [Complete(scene.job, scene.token, "done")], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, scene.stage.holder, [Complete(scene.job, scene.token, "done")]
     ),
     "fail": lambda scene, tx, _: fail(
         tx,
         scene.stage.engine.ctx,
+        scene.stage.holder,
         [Fail(id=scene.job, token=scene.token, code="E_ANY", retry_after_seconds=0)],
-        worker=scene.stage.holder,
     ),
     "release": lambda scene, tx, _: release(
-        tx, scene.stage.engine.ctx, [Release(scene.job, scene.token)], worker=scene.stage.holder
+        tx, scene.stage.engine.ctx, scene.stage.holder, [Release(scene.job, scene.token)]
     ),
     "cancel": lambda scene, tx, _: cancel(tx, scene.stage.engine.ctx, scene.job),
     "reap": lambda scene, tx, _: reap(tx, scene.stage.engine.ctx),

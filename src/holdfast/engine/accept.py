@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.batching import each
 from holdfast.engine.context import EngineContext, Which
-from holdfast.engine.hooks.moves import Found, ask_guards, moved_or_refused
+from holdfast.engine.hooks.moves import ask_guards, moved_rows
 from holdfast.engine.insert import Created
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import movable
@@ -15,36 +15,25 @@ from holdfast.lifecycle import Actor, State
 from holdfast.store import Row, Tx, q
 
 
-async def accept(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> list[Row]:
-    """Accept the jobs that are still created; accepting a job twice changes nothing."""
+async def accept(
+    tx: Tx, ctx: EngineContext, *ids: str, actor: Actor = Actor.API, skip_refused: bool = False
+) -> list[str]:
+    """Accept the jobs that are still created, and return their ids; accepting a job twice changes nothing."""
     waiting = await movable(tx, ctx, ids, "accept", State.CREATED, State.QUEUED, actor)
-    rows, refused = await _accept(tx, ctx, waiting, actor)
-    if refused and len(waiting) == 1:
-        raise refused[0]
-    return rows
 
+    async def settle(which: Which, some: list[str]) -> list[Row]:
+        return await move(tx, ctx, which(q.accept_jobs), actor=actor, ids=some)
 
-async def accept_or_skip(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> list[Row]:
-    """Accept, but leave out jobs that a hook refuses or fails, and jobs whose extensions this process does not have."""
-    found = await tx.all(q.jobs_by_id, ids=ids)
-    possible = [row["id"] for row in found if not ctx.hooks.missing_of(row)]
-    waiting = await movable(tx, ctx, possible, "accept", State.CREATED, State.QUEUED, actor)
-    return (await _accept(tx, ctx, waiting, actor))[0]
-
-
-async def _accept(
-    tx: Tx, ctx: EngineContext, waiting: list[Row], actor: Actor
-) -> tuple[list[Row], list[HoldfastError]]:
-
-    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        if which == ctx.mine:
-            await ask_guards(tx, ctx, "accept", {}, [one.row for one in found])
-        moved = await move(tx, ctx, which(q.accept_jobs), actor=actor, ids=[one.id for one in found])
-        return {row["id"]: row for row in moved}
-
-    rows, refused = await moved_or_refused(tx, ctx, "accept", waiting, settle)
+    rows = await moved_rows(tx, ctx, "accept", waiting, settle, skip_refused=skip_refused)
     tx.after_commit(lambda: ctx.wake(rows), hint=True)
-    return rows, refused
+    return [row["id"] for row in rows]
+
+
+async def accept_or_skip(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> list[str]:
+    """Accept, but leave out jobs that a hook refuses or fails, and jobs whose extensions this process does not have."""
+    found = await tx.all(q.jobs_by_id, ids=ids) if ids else []
+    possible = [row["id"] for row in found if not ctx.hooks.missing_of(row)]
+    return await accept(tx, ctx, *possible, actor=actor, skip_refused=True)
 
 
 async def accept_in_create(tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor) -> None:
@@ -53,31 +42,31 @@ async def accept_in_create(tx: Tx, ctx: EngineContext, ids: list[str], *, actor:
     await move(tx, ctx, ctx.mine(q.accept_jobs), actor=actor, ids=ids)
 
 
-async def accept_orphans(tx: Tx, ctx: EngineContext) -> list[Row]:
+async def accept_orphans(tx: Tx, ctx: EngineContext) -> int:
     """Accept jobs whose creator crashed between its two commits, so that no job is lost."""
     seconds = ctx.limits.accept_orphans_seconds
     if seconds <= 0:
-        return []
+        return 0
     found = await _accept_found(tx, ctx, seconds, ctx.plain)
-    return found + (await _accept_found(tx, ctx, seconds, ctx.mine) if ctx.hooks.extensions else [])
+    return found + (await _accept_found(tx, ctx, seconds, ctx.mine) if ctx.hooks.extensions else 0)
 
 
-async def _accept_found(tx: Tx, ctx: EngineContext, seconds: float, which: Which) -> list[Row]:
+async def _accept_found(tx: Tx, ctx: EngineContext, seconds: float, which: Which) -> int:
     limit, skipped = ctx.limits.sweep_batch, set[int]()
     while True:
         orphans = await tx.all(which(q.orphans), seconds=float(seconds), not_ours=sorted(skipped), limit=limit)
         allowed = [row for row in orphans if await _may_accept(tx, ctx, row, Actor.SYSTEM)]
         others = {row["policy"] for row in orphans} - {row["policy"] for row in allowed}
         if len(orphans) < limit or others <= skipped:
-            return await accept_or_skip(tx, ctx, [row["id"] for row in allowed], actor=Actor.SYSTEM) if allowed else []
+            return len(await accept_or_skip(tx, ctx, [row["id"] for row in allowed], actor=Actor.SYSTEM))
         skipped |= others  # jobs that another actor accepts would fill every batch
 
 
-async def accept_created(tx: Tx, ctx: EngineContext, ids: list[str]) -> list[Row]:
-    """Accept jobs created over HTTP, in a second commit: before it, no worker can claim them."""
+async def accept_created(tx: Tx, ctx: EngineContext, ids: list[str]) -> list[str]:
+    """Accept the jobs that the API may accept, in a second commit: before it, no worker can claim them."""
     rows = await tx.all(q.jobs_by_id, ids=ids)
     allowed = [row["id"] for row in rows if await _may_accept(tx, ctx, row, Actor.API)]
-    return await accept(tx, ctx, allowed, actor=Actor.API) if allowed else []
+    return await accept(tx, ctx, *allowed)
 
 
 async def _may_accept(tx: Tx, ctx: EngineContext, row: Row, actor: Actor) -> bool:

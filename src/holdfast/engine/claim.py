@@ -101,7 +101,7 @@ async def _fail_unreadable(tx: Tx, ctx: EngineContext, unreadable: list[Unreadab
         Fail(id=error.id, token=error.token, code=UNREADABLE, message=str(error), permanent=True)
         for error in unreadable
     ]
-    await fail(tx, ctx, failures, worker=worker)
+    await fail(tx, ctx, worker, failures)
 
 
 async def overdue(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None) -> bool:

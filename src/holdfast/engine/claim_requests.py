@@ -58,11 +58,13 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     return [held[job_id] for job_id in tokens if job_id in held]
 
 
-async def give_back(tx: Tx, ctx: EngineContext, leases: list[HeldLease], *, worker: str, request: str | None) -> bool:
-    """Release leases whose response was lost, unless a repeat of the request has got them since."""
+async def give_back(
+    tx: Tx, ctx: EngineContext, worker: str, leases: list[HeldLease], *, request: str | None = None
+) -> bool:
+    """Release leases whose response did not reach the worker. False: a repeat of the request has got them."""
     if request is not None and await tx.one(q.drop_claim, worker=worker, request=request) is None:
         return False
-    await release(tx, ctx, [Release(lease.id, lease.token) for lease in leases], worker=worker)
+    await release(tx, ctx, worker, [Release(lease.id, lease.token) for lease in leases])
     return True
 
 

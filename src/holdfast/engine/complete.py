@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes
-from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.leases import Refusal, check_worker, in_rounds, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.job import RESULT_BYTES_MAX
@@ -13,7 +13,8 @@ from holdfast.model.reports import Complete, Settled
 from holdfast.store import Tx, q
 
 
-async def complete(tx: Tx, ctx: EngineContext, items: list[Complete], *, worker: str) -> list[Settled | Refusal]:
+@in_rounds
+async def complete(tx: Tx, ctx: EngineContext, worker: str, items: list[Complete]) -> list[Settled | Refusal]:
     """Complete the jobs whose lease this worker holds; a report with a lost lease changes nothing."""
     check_worker(worker)
     texts = {item.id: _text(item) for item in items}

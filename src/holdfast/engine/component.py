@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import update_wrapper
+from inspect import unwrap
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from holdfast.engine.context import EngineContext
+from holdfast.engine.leases import the_only
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.store import PostgresStore, SqliteStore, Tx, borrow
 
 _P = ParamSpec("_P")
@@ -58,5 +61,22 @@ def writing(work: Callable[..., Awaitable[Any]], *, alone: bool = False) -> Call
     return update_wrapper(method, work)
 
 
+def refusing(work: _WorkInContext[_P, _Answer]) -> _Method[_P, _Answer]:
+    """`writing` that raises a refusal after the commit, which keeps the record of a failed hook."""
+
+    async def method(self: Component, /, *args: _P.args, **kwargs: _P.kwargs) -> _Answer:
+        async def result_or_refusal(tx: Tx) -> _Answer | HoldfastError:
+            try:
+                return await work(tx, self.ctx, *args, **kwargs)
+            except StoreError:
+                raise
+            except HoldfastError as refusal:
+                return refusal
+
+        return the_only([await self.store.write(result_or_refusal)])
+
+    return update_wrapper(method, work)
+
+
 def _takes_context(work: Callable[..., Any]) -> bool:
-    return "ctx" in work.__code__.co_varnames[1:2]
+    return "ctx" in unwrap(work).__code__.co_varnames[1:2]

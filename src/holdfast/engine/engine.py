@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -24,13 +23,13 @@ from holdfast.engine import withdraw as _withdraw
 from holdfast.engine.accept import accept_each
 from holdfast.engine.admin.bench import Bench
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
-from holdfast.engine.component import Component
+from holdfast.engine.component import Component, refusing, writing
 from holdfast.engine.context import EngineContext, EngineLimits
 from holdfast.engine.create import create_all, create_in_batches, store_each
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob, Created
 from holdfast.engine.job_types import JobTypes
-from holdfast.engine.leases import in_rounds, the_only
+from holdfast.engine.leases import the_only
 from holdfast.engine.maintenance import event_log as _event_log
 from holdfast.engine.maintenance import requeue as _requeue
 from holdfast.engine.maintenance.operations import Maintenance
@@ -43,7 +42,7 @@ from holdfast.engine.within import Within
 from holdfast.errors import HoldfastError, StoreError, WorkerDisabled
 from holdfast.ids import Ids
 from holdfast.lifecycle import Actor, Lifecycles
-from holdfast.model import Job, Lease, Liveness, NewJob
+from holdfast.model import Lease, Liveness, NewJob
 from holdfast.model.names import check_name
 from holdfast.model.reports import (
     Advanced,
@@ -55,8 +54,6 @@ from holdfast.model.reports import (
     Rejection,
     Release,
     Settled,
-    Withdrawal,
-    Withdrawn,
 )
 from holdfast.store import PostgresStore, SqliteStore, Tx
 from holdfast.store.deferred_hints import DeferredHints
@@ -156,14 +153,8 @@ class Engine(Component):
     async def _store_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         return await store_each(self.store, self.ctx, jobs)
 
-    async def accept_created(self, job_ids: list[str]) -> list[str]:
-        """Accept the jobs that the API may accept, so that workers can claim them. Returns their ids."""
-        rows = await self.store.write(lambda tx: _accept.accept_created(tx, self.ctx, job_ids))
-        return [row["id"] for row in rows]
-
-    async def accept(self, *job_ids: str, actor: Actor = Actor.API) -> list[str]:
-        rows = await self.store.write(lambda tx: _accept.accept(tx, self.ctx, list(job_ids), actor=actor), alone=True)
-        return [row["id"] for row in rows]
+    accept_created = writing(_accept.accept_created)
+    accept = writing(_accept.accept, alone=True)
 
     # -- working ----------------------------------------------------------------------------------------------
 
@@ -224,11 +215,7 @@ class Engine(Component):
         found = await take()
         return await take() if found is None and await self._requeue_overdue(worker, queues) else found
 
-    async def give_back(self, worker: str, leases: list[HeldLease], *, request: str | None = None) -> bool:
-        """Release leases whose response did not reach the worker. False: a repeat of the request has got them."""
-        return await self.store.write(
-            lambda tx: _claims.give_back(tx, self.ctx, leases, worker=worker, request=request)
-        )
+    give_back = writing(_claims.give_back)
 
     async def _requeue_overdue(self, worker: str, queues: list[str] | None) -> bool:
         """Requeue due retries and expired leases. False: there were none."""
@@ -251,105 +238,37 @@ class Engine(Component):
 
     async def progress_many(self, worker: str, reports: list[Progress]) -> list[Advanced | HoldfastError]:
         alone = not any(report.counters or report.parts for report in reports)
-        return await self.store.write(
-            lambda tx: in_rounds(reports, lambda batch: _progress.progress(tx, self.ctx, batch, worker=worker)),
-            alone=alone,
-        )
+        return await self.store.write(lambda tx: _progress.progress(tx, self.ctx, worker, reports), alone=alone)
 
     async def complete(self, worker: str, job_id: str, token: str, result: Any = None) -> Settled:
         return the_only(await self.complete_many(worker, [Complete(job_id, token, result)]))
 
-    async def complete_many(self, worker: str, items: list[Complete]) -> list[Settled | HoldfastError]:
-        return await self.store.write(
-            lambda tx: in_rounds(items, lambda batch: _complete.complete(tx, self.ctx, batch, worker=worker)),
-            alone=True,
-        )
+    complete_many = writing(_complete.complete, alone=True)
 
     async def fail(self, worker: str, job_id: str, token: str, code: str, message: str = "", **about: Any) -> Settled:
         """`about` are the other fields of `Fail`."""
         failure = Fail(job_id, token, code=code, message=message, **about)
         return the_only(await self.fail_many(worker, [failure]))
 
-    async def fail_many(self, worker: str, failures: list[Fail]) -> list[Settled | HoldfastError]:
-        return await self.store.write(
-            lambda tx: in_rounds(failures, lambda batch: _fail.fail(tx, self.ctx, batch, worker=worker))
-        )
+    fail_many = writing(_fail.fail)
 
     async def release(self, worker: str, job_id: str, token: str, *, delay_seconds: float = 0) -> Settled:
         return the_only(await self.release_many(worker, [Release(job_id, token, delay_seconds)]))
 
-    async def release_many(self, worker: str, items: list[Release]) -> list[Settled | HoldfastError]:
-        return await self.store.write(
-            lambda tx: in_rounds(items, lambda batch: _release.release(tx, self.ctx, batch, worker=worker))
-        )
+    release_many = writing(_release.release)
 
     async def reject(self, worker: str, job_id: str, token: str, code: str, message: str = "", **about: Any) -> Settled:
         rejection = Rejection(job_id, token, code=code, message=message, **about)
         return the_only(await self.reject_many(worker, [rejection]))
 
-    async def reject_many(self, worker: str, verdicts: list[Rejection]) -> list[Settled | HoldfastError]:
-        return await self.store.write(
-            lambda tx: in_rounds(verdicts, lambda batch: _reject.reject(tx, self.ctx, batch, worker=worker))
-        )
-
-    async def reject_queued(self, *verdicts: Rejection) -> list[str]:
-        return await self.store.write(lambda tx: _reject.reject_queued(tx, self.ctx, list(verdicts)))
+    reject_many = writing(_reject.reject)
+    reject_queued = writing(_reject.reject_queued)
 
     # -- operating --------------------------------------------------------------------------------------------
 
-    async def cancel(
-        self, job_id: str, *, actor: Actor = Actor.CLIENT, reason: str = "canceled", tenant: str | None = None
-    ) -> _cancel.Canceling:
-        return await self._write_one(
-            lambda tx: _cancel.cancel(tx, self.ctx, job_id, actor=actor, reason=reason, tenant=tenant)
-        )
-
-    async def wake(self, job_id: str, *, tenant: str | None = None) -> bool:
-        """Make a waiting job claimable now. False: it is running; if its worker releases it, it does not wait."""
-        return await self.store.write(lambda tx: _wake.wake(tx, self.ctx, job_id, tenant=tenant))
-
-    async def requeue(
-        self, job_id: str, *, actor: Actor = Actor.SYSTEM, reason: str = "requeued", tenant: str | None = None
-    ) -> Job:
-        return await self._write_one(
-            lambda tx: _requeue.requeue(tx, self.ctx, job_id, actor=actor, reason=reason, tenant=tenant)
-        )
-
-    async def discard(self, *job_ids: str, actor: Actor = Actor.SYSTEM, reason: str = "discarded") -> list[str]:
-        rows = await self.store.write(lambda tx: _fail.discard(tx, self.ctx, list(job_ids), actor=actor, reason=reason))
-        return [row["id"] for row in rows]
-
-    async def withdraw(self, worker: str, request: Withdrawal, *, queues: tuple[str, ...] | None = None) -> Withdrawn:
-        """Cancel or fail a waiting job on behalf of a job that this worker holds."""
-        return await self.store.write(
-            lambda tx: _withdraw.withdraw(tx, self.ctx, request, worker=worker, queues=queues)
-        )
-
-    async def redrive(
-        self,
-        job_id: str,
-        *,
-        actor: Actor = Actor.API,
-        payload: dict[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        tenant: str | None = None,
-    ) -> Created:
-        """Create a copy of a finished job. With an idempotency key, a repeated call returns the same copy."""
-        return await self.store.write(
-            lambda tx: _redrive.redrive(
-                *(tx, self.ctx, job_id), actor=actor, payload=payload, idempotency_key=idempotency_key, tenant=tenant
-            )
-        )
-
-    async def _write_one(self, work: Callable[[Tx], Awaitable[_Answer]]) -> _Answer:
-        """Raise a refusal after the commit, which keeps the record of a failed hook."""
-        return the_only([await self.store.write(lambda tx: _result_or_refusal(work(tx)))])
-
-
-async def _result_or_refusal(work: Awaitable[_Answer]) -> _Answer | HoldfastError:
-    try:
-        return await work
-    except StoreError:
-        raise
-    except HoldfastError as refusal:
-        return refusal
+    cancel = refusing(_cancel.cancel)
+    wake = writing(_wake.wake)
+    requeue = refusing(_requeue.requeue)
+    discard = writing(_fail.discard)
+    withdraw = writing(_withdraw.withdraw)
+    redrive = writing(_redrive.redrive)

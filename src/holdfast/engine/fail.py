@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_failure
-from holdfast.engine.hooks.moves import Found, ask_guards, in_two_passes, moved_rows
-from holdfast.engine.leases import ErrorOf, Refusal, Same, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.hooks.moves import ask_guards, in_two_passes, moved_rows
+from holdfast.engine.leases import ErrorOf, Refusal, Same, check_worker, in_rounds, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.parts import reset_parts
 from holdfast.engine.preconditions import movable
@@ -24,7 +24,8 @@ ADDED_BYTES_MAX = 200  # of what the engine adds to an error context
 Lost = tuple[Any, ...]  # a row for one of the statements that end an attempt
 
 
-async def fail(tx: Tx, ctx: EngineContext, failures: list[Fail], *, worker: str) -> list[Settled | Refusal]:
+@in_rounds
+async def fail(tx: Tx, ctx: EngineContext, worker: str, failures: list[Fail]) -> list[Settled | Refusal]:
     """Apply the policy that each job was created with; a report with a lost lease changes nothing."""
     check_worker(worker)
     for failure in failures:
@@ -113,20 +114,22 @@ async def _carry_out(
 
 
 async def discard(
-    tx: Tx, ctx: EngineContext, ids: list[str], *, actor: Actor, reason: str = "discarded", error: str | None = None
-) -> list[Row]:
+    tx: Tx,
+    ctx: EngineContext,
+    *ids: str,
+    actor: Actor = Actor.SYSTEM,
+    reason: str = "discarded",
+    error: str | None = None,
+) -> list[str]:
     """End waiting retries as dead. Without `error`, they keep the error of their last attempt."""
     check_name(reason, "reason")
     waiting = await movable(tx, ctx, ids, "fail", State.RETRYING, State.DEAD, actor)
 
-    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        if which == ctx.mine:
-            await ask_guards(tx, ctx, "fail", {}, [one.row for one in found])
-        dead = [(one.id, reason, error) for one in found]
-        rows = await move(tx, ctx, which(q.bury_waiting), actor=actor, buried=dead)
-        return {row["id"]: row for row in rows}
+    async def bury(which: Which, some: list[str]) -> list[Row]:
+        dead = [(job_id, reason, error) for job_id in some]
+        return await move(tx, ctx, which(q.bury_waiting), actor=actor, buried=dead)
 
-    return await moved_rows(tx, ctx, "fail", waiting, settle)
+    return [row["id"] for row in await moved_rows(tx, ctx, "fail", waiting, bury)]
 
 
 def shown(ctx: EngineContext, message: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Protocol, TypeVar
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.preconditions import extension_missing
@@ -35,23 +36,30 @@ def token_rows(leases: list[HeldLease]) -> list[tuple[str, str]]:
     return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
 
 
-async def in_rounds(items: Sequence[_Item], settle: Callable[[list[_Item]], Awaitable[list[_Answer]]]) -> list[_Answer]:
-    """Apply a batch of reports in rounds, each with at most one report per job, in the order of the batch.
+def in_rounds(
+    verb: Callable[[Tx, EngineContext, str, list[_Item]], Awaitable[list[_Answer]]],
+) -> Callable[[Tx, EngineContext, str, list[_Item]], Coroutine[Any, Any, list[_Answer]]]:
+    """A verb that applies a batch of reports in rounds, each with at most one report per job, in order.
 
     A worker that lost a job and claimed it again may report both attempts together; only one holds the lease.
     """
-    if len({item.id for item in items}) == len(items):
-        return await settle(list(items))
-    answers: dict[int, _Answer] = {}
-    waiting = dict(enumerate(items))
-    while waiting:
-        first: dict[str, int] = {}
-        for place, item in waiting.items():
-            first.setdefault(item.id, place)
-        places = list(first.values())
-        settled = await settle([waiting.pop(place) for place in places])
-        answers.update(zip(places, settled, strict=True))
-    return [answers[place] for place in range(len(items))]
+
+    @wraps(verb)
+    async def apply(tx: Tx, ctx: EngineContext, worker: str, items: list[_Item]) -> list[_Answer]:
+        if len({item.id for item in items}) == len(items):
+            return await verb(tx, ctx, worker, items)
+        answers: dict[int, _Answer] = {}
+        waiting = dict(enumerate(items))
+        while waiting:
+            first: dict[str, int] = {}
+            for place, item in waiting.items():
+                first.setdefault(item.id, place)
+            places = list(first.values())
+            settled = await verb(tx, ctx, worker, [waiting.pop(place) for place in places])
+            answers.update(zip(places, settled, strict=True))
+        return [answers[place] for place in range(len(items))]
+
+    return apply
 
 
 async def holder_of(tx: Tx, ctx: EngineContext, lease: HeldLease) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.engine.context import EngineContext
 from holdfast.errors import ExtensionMissing, IllegalMove
 from holdfast.ids import is_uuid
@@ -49,10 +51,11 @@ def type_needs(job_type: str, missing: list[str]) -> ExtensionMissing:
 
 
 async def movable(
-    tx: Tx, ctx: EngineContext, ids: list[str], verb: str, source: State, target: State, actor: Actor
+    tx: Tx, ctx: EngineContext, ids: Iterable[str], verb: str, source: State, target: State, actor: Actor
 ) -> list[Row]:
     """The jobs in state `source`, in order; raises if the transition to `target` is not allowed for one of them."""
-    found = await tx.all(q.jobs_by_id, ids=[job_id for job_id in ids if is_uuid(job_id)])
+    asked = [job_id for job_id in ids if is_uuid(job_id)]
+    found = await tx.all(q.jobs_by_id, ids=asked) if asked else []
     rows = [row for row in found if row["state"] == source]
     snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))
     for row in rows:

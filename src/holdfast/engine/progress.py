@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import shown
-from holdfast.engine.leases import check_worker, settle_or_refuse, token_rows
+from holdfast.engine.leases import check_worker, in_rounds, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.errors import HoldfastError, Invalid, InvalidField
 from holdfast.lifecycle import Actor
@@ -23,9 +23,8 @@ COUNTERS_BYTES_MAX = 16 * 1024
 PARTS_MAX = 1000
 
 
-async def progress(
-    tx: Tx, ctx: EngineContext, reports: list[Progress], *, worker: str
-) -> list[Advanced | HoldfastError]:
+@in_rounds
+async def progress(tx: Tx, ctx: EngineContext, worker: str, reports: list[Progress]) -> list[Advanced | HoldfastError]:
     """Store each report whose token is current, and return why the others were rejected."""
     check_worker(worker)
     for report in reports:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.fail import check_words, failed_error, stored_error
-from holdfast.engine.hooks.moves import Found, ask_guards, in_two_passes, moved_rows
-from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.hooks.moves import ask_guards, in_two_passes, moved_rows
+from holdfast.engine.leases import Refusal, check_worker, in_rounds, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import movable, require_move
 from holdfast.lifecycle import Actor, State
@@ -13,7 +13,8 @@ from holdfast.model.reports import Rejection, Settled
 from holdfast.store import Row, Tx, q
 
 
-async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Rejection], *, worker: str) -> list[Settled | Refusal]:
+@in_rounds
+async def reject(tx: Tx, ctx: EngineContext, worker: str, verdicts: list[Rejection]) -> list[Settled | Refusal]:
     """Reject running jobs, by the worker that holds their leases."""
     check_worker(worker)
     for verdict in verdicts:
@@ -44,20 +45,17 @@ async def reject(tx: Tx, ctx: EngineContext, verdicts: list[Rejection], *, worke
     ]
 
 
-async def reject_queued(tx: Tx, ctx: EngineContext, verdicts: list[Rejection]) -> list[str]:
+async def reject_queued(tx: Tx, ctx: EngineContext, *verdicts: Rejection) -> list[str]:
     """Reject queued jobs, by the system. Jobs that have left the queue do not change."""
     by_id = {verdict.id: verdict for verdict in verdicts}
     errors = {verdict.id: _error(ctx, verdict) for verdict in verdicts}
     queued = await movable(tx, ctx, list(by_id), "reject", State.QUEUED, State.REJECTED, Actor.SYSTEM)
 
-    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        if which == ctx.mine:
-            await ask_guards(tx, ctx, "reject", by_id, [one.row for one in found])
-        rows = [(one.id, by_id[one.id].code, errors[one.id]) for one in found]
-        moved = await move(tx, ctx, which(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
-        return {row["id"]: row for row in moved}
+    async def end(which: Which, some: list[str]) -> list[Row]:
+        rows = [(job_id, by_id[job_id].code, errors[job_id]) for job_id in some]
+        return await move(tx, ctx, which(q.reject_queued), actor=Actor.SYSTEM, verdict=rows)
 
-    return [row["id"] for row in await moved_rows(tx, ctx, "reject", queued, settle)]
+    return [row["id"] for row in await moved_rows(tx, ctx, "reject", queued, end, reports=by_id)]
 
 
 def _error(ctx: EngineContext, verdict: Rejection) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import ends_canceled
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes
-from holdfast.engine.leases import Refusal, check_worker, settle_or_refuse, token_rows
+from holdfast.engine.leases import Refusal, check_worker, in_rounds, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_number
@@ -13,7 +13,8 @@ from holdfast.model.reports import Release, Settled
 from holdfast.store import Row, Tx, q
 
 
-async def release(tx: Tx, ctx: EngineContext, items: list[Release], *, worker: str) -> list[Settled | Refusal]:
+@in_rounds
+async def release(tx: Tx, ctx: EngineContext, worker: str, items: list[Release]) -> list[Settled | Refusal]:
     """Return jobs to the queue, at once or after a delay. If a cancel was requested, the job ends instead."""
     check_worker(worker)
     for item in items:

@@ -25,16 +25,16 @@ CONTROL = "system.cancel"  # the type of control jobs, and the name of a cancel 
 
 
 async def withdraw(
-    tx: Tx, ctx: EngineContext, request: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+    tx: Tx, ctx: EngineContext, worker: str, request: Withdrawal, *, queues: tuple[str, ...] | None = None
 ) -> Withdrawn:
     """End a job of the same tenant. Raises `LeaseLost` if the worker does not hold the control job. A finished job does
     not change."""
     await hold(tx, ctx, request.held)
-    return await withdraw_unfenced(tx, ctx, request, worker=worker, queues=queues)
+    return await withdraw_unfenced(tx, ctx, worker, request, queues=queues)
 
 
 async def withdraw_unfenced(
-    tx: Tx, ctx: EngineContext, request: Withdrawal, *, worker: str, queues: tuple[str, ...] | None = None
+    tx: Tx, ctx: EngineContext, worker: str, request: Withdrawal, *, queues: tuple[str, ...] | None = None
 ) -> Withdrawn:
     """`withdraw` in a transaction that checks the lease before it commits: a lock on the control job until then would
     block the heartbeats of its worker."""
@@ -67,7 +67,7 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, request: 
     context = {"control": CONTROL, "by": request.id}
     if machine.allows("fail", job.state, State.DEAD, Actor.WORKER):
         error = stored_error(ctx, request.reason, request.message, context)
-        await discard(tx, ctx, [job.id], actor=Actor.WORKER, reason=request.reason, error=error)
+        await discard(tx, ctx, job.id, actor=Actor.WORKER, reason=request.reason, error=error)
         return
     require_move(machine, "claim", job.id, job.state, State.RUNNING, Actor.WORKER)
 
@@ -82,7 +82,7 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, request: 
             context=context,
             permanent=True,
         )
-        [answer] = await fail(tx, ctx, [failure], worker=worker)
+        [answer] = await fail(tx, ctx, worker, [failure])
         if isinstance(answer, HoldfastError):
             raise answer
         return {job.id: True}

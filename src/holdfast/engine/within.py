@@ -41,8 +41,8 @@ class Within(NamedTuple):
         await _leases.hold(self.tx, self.ctx, lease)
 
     async def complete(self, worker: str, item: Complete) -> Settled:
-        return the_only(await _complete.complete(self.tx, self.ctx, [item], worker=worker))
+        return the_only(await _complete.complete(self.tx, self.ctx, worker, [item]))
 
     async def withdraw(self, worker: str, request: Withdrawal) -> Withdrawn:
         """The last operation of the transaction must be `hold` or `complete`, which check the lease."""
-        return await _withdraw.withdraw_unfenced(self.tx, self.ctx, request, worker=worker)
+        return await _withdraw.withdraw_unfenced(self.tx, self.ctx, worker, request)

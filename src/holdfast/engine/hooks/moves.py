@@ -21,7 +21,6 @@ from holdfast.model import Job
 from holdfast.model.job import COLUMNS
 from holdfast.model.json import readable
 from holdfast.store import Row, Tx, q
-from holdfast.store.queries import Query
 
 REFUSED_SECONDS = 60.0  # until a job that a guard refused is tried again
 _ASKED_AGAIN = ("accept", "claim", "requeue")  # retried by maintenance and claims; no caller gets the refusal
@@ -183,46 +182,26 @@ async def moved_rows(
     ctx: EngineContext,
     verb: str,
     rows: list[Row],
-    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
+    work: Callable[[Which, list[str]], Awaitable[list[Row]]],
+    *,
+    reports: Mapping[str, Any] | None = None,
+    skip_refused: bool = False,
 ) -> list[Row]:
-    """The rows that changed. If there is only one job and a hook refuses it, raise the refusal."""
-    moved, refused = await moved_or_refused(tx, ctx, verb, rows, work)
-    if refused and len(rows) == 1:
-        raise refused[0]
-    return moved
+    """Ask the guards about these jobs, and run `work` for their ids: the rows that changed.
 
+    If there is only one job and a hook refuses it, raise the refusal, unless `skip_refused`.
+    """
 
-async def moved_or_refused(
-    tx: Tx,
-    ctx: EngineContext,
-    verb: str,
-    rows: list[Row],
-    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
-) -> tuple[list[Row], list[HoldfastError]]:
+    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
+        if which == ctx.mine:
+            await ask_guards(tx, ctx, verb, reports or {}, [one.row for one in found])
+        return {row["id"]: row for row in await work(which, [one.id for one in found])}
+
     found = [Found(row["id"], row) for row in rows]
-    answers = (await in_two_passes(tx, ctx, verb, found, work)).values() if found else ()
-    refused = [answer for answer in answers if isinstance(answer, HoldfastError)]
-    return [answer for answer in answers if not isinstance(answer, HoldfastError)], refused
-
-
-async def swept_rows(
-    tx: Tx,
-    ctx: EngineContext,
-    verb: str,
-    query: Query,
-    wanted: dict[str, Any],
-    work: Callable[[Which, list[Found]], Awaitable[dict[str, Row]]],
-) -> list[Row]:
-    """Find and change rows in a maintenance step: jobs without hooks, then those with hooks of this process."""
-    moved = list((await work(ctx.plain, await _found(tx, query, wanted))).values())
-    if ctx.hooks.extensions and (found := await _found(tx, ctx.mine(query), wanted)):
-        answers = await each_by_itself(tx, ctx, verb, found, partial(work, ctx.mine))
-        moved += [answer for answer in answers.values() if not isinstance(answer, HoldfastError)]
-    return moved
-
-
-async def _found(tx: Tx, query: Query, wanted: dict[str, Any]) -> list[Found]:
-    return [Found(row["id"], row) for row in await tx.all(query, **wanted)]
+    answers = list((await in_two_passes(tx, ctx, verb, found, settle)).values()) if found else []
+    if len(rows) == 1 and answers and isinstance(answers[0], HoldfastError) and not skip_refused:
+        raise answers[0]
+    return [answer for answer in answers if not isinstance(answer, HoldfastError)]
 
 
 async def _settle_failure(tx: Tx, ctx: EngineContext, verb: str, job_id: str, failure: HookRaised) -> HoldfastError:
@@ -272,7 +251,7 @@ async def record_deferrals(tx: Tx, ctx: EngineContext, verb: str, moves: list[Pu
     await tx.all(q.note_deferred, verb=verb, told=rows)
 
 
-async def ask_guards(tx: Tx, ctx: EngineContext, verb: str, reports: dict[str, Any], rows: Iterable[Row]) -> None:
+async def ask_guards(tx: Tx, ctx: EngineContext, verb: str, reports: Mapping[str, Any], rows: Iterable[Row]) -> None:
     """Run the guards on a transition of these jobs, which are read under a lock."""
     guarded = [row["id"] for row in rows if ctx.hooks.guards(verb, row["type"])]
     for job in await jobs_of(tx, verb, guarded):

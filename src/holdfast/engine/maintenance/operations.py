@@ -49,9 +49,7 @@ class Maintenance(Component):
             await _set_back.correct_times(self.store, self.ctx)
         return swept.in_grace
 
-    async def accept_orphans(self) -> int:
-        return len(await self.store.write(lambda tx: _accept.accept_orphans(tx, self.ctx)))
-
+    accept_orphans = writing(_accept.accept_orphans)
     prune = writing(_prune.prune)
     overdue = reading(_prune.overdue)
 

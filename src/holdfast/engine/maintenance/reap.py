@@ -8,9 +8,10 @@ from holdfast.engine.claim import check_list
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, stored_error
-from holdfast.engine.hooks.moves import Found, swept_rows
+from holdfast.engine.hooks.moves import Found, each_by_itself
 from holdfast.engine.move import move
 from holdfast.engine.parts import reset_parts
+from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_limit
 from holdfast.store import Row, Tx, q
@@ -49,12 +50,20 @@ async def reap(
         "limit": most if limit is None else min(check_limit(limit, "jobs"), most),
     }
 
-    async def settle(which: Which, found: list[Found]) -> dict[str, Row]:
-        return await _settle(tx, ctx, [one.row for one in found], which)
-
-    moved = await swept_rows(tx, ctx, "reap", q.lost_jobs, wanted, settle)
+    moved = [*(await _settle(tx, ctx, await tx.all(q.lost_jobs, **wanted), ctx.plain)).values()]
+    if ctx.hooks.extensions:
+        moved += await _reap_with_hooks(tx, ctx, await tx.all(ctx.mine(q.lost_jobs), **wanted))
     tx.after_commit(lambda: _reaped(ctx, moved))
     return moved
+
+
+async def _reap_with_hooks(tx: Tx, ctx: EngineContext, rows: list[Row]) -> list[Row]:
+    async def settle(found: list[Found]) -> dict[str, Row]:
+        return await _settle(tx, ctx, [one.row for one in found], ctx.mine)
+
+    lost = [Found(row["id"], row) for row in rows]
+    answers = await each_by_itself(tx, ctx, "reap", lost, settle) if lost else {}
+    return [answer for answer in answers.values() if not isinstance(answer, HoldfastError)]
 
 
 async def _settle(tx: Tx, ctx: EngineContext, rows: list[Row], which: Which) -> dict[str, Row]:

@@ -43,7 +43,13 @@ async def _requeue_with_hooks(tx: Tx, ctx: EngineContext, limit: int) -> list[Ro
 
 
 async def requeue(
-    tx: Tx, ctx: EngineContext, job_id: str, *, actor: Actor, reason: str = "requeued", tenant: str | None = None
+    tx: Tx,
+    ctx: EngineContext,
+    job_id: str,
+    *,
+    actor: Actor = Actor.SYSTEM,
+    reason: str = "requeued",
+    tenant: str | None = None,
 ) -> Job:
     """Requeue a retry now, before its backoff ends."""
     check_name(reason, "reason")

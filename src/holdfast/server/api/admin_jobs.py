@@ -134,7 +134,7 @@ async def discard(server: ServerState, request: HttpRequest) -> Reply:
 
     async def work(tx: Tx, rules: EngineContext) -> Job:
         job = await get_job(tx, job_id)
-        if not await discard_jobs(tx, rules, [job_id], actor=Actor.SYSTEM, reason=reason):
+        if not await discard_jobs(tx, rules, job_id, reason=reason):
             raise Conflict(
                 f"job {job_id} is {job.state}; only a job that waits for a retry is discarded", code="not_retrying"
             )
