@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from holdfast.engine import claim as _claim
 from holdfast.engine.context import EngineContext
+from holdfast.engine.leases import leases_of
 from holdfast.engine.release import release
 from holdfast.model import Lease
-from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
 from holdfast.model.reports import HeldLease, Release
 from holdfast.store import Tx, q
 
@@ -49,13 +48,7 @@ async def _answered_before(tx: Tx, worker: str, request: str) -> list[Lease] | N
     row = await tx.one(q.repeat_claim, worker=worker, request=request)
     if row is None:
         return None
-    tokens = dict(msgspec.json.decode(row["leases"]))
-    held = {}
-    for job in await tx.all(q.jobs_by_id, ids=list(tokens)):
-        if job["lease_token"] == tokens[job["id"]]:
-            with suppress(UnreadableJob):  # damaged since the claim; its lease expires
-                held[job["id"]] = Lease.from_row(job[name] for name in LEASE_COLUMNS)
-    return [held[job_id] for job_id in tokens if job_id in held]
+    return await leases_of(tx, [HeldLease(*pair) for pair in msgspec.json.decode(row["leases"])])
 
 
 async def give_back(

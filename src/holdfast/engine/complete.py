@@ -22,22 +22,21 @@ async def complete(tx: Tx, ctx: EngineContext, worker: str, items: list[Complete
     async def settle(which: Which, some: list[Complete]) -> dict[str, Settled]:
         if which == ctx.mine and ctx.hooks.guarded("complete") and not await _allowed(tx, ctx, some, worker):
             return {}
-        rows = sorted((item.id, item.token, texts[item.id]) for item in some if item.held.plausible)
+        rows = sorted((item.id, item.token, texts[item.id]) for item in some if item.plausible)
         query = which(q.complete_jobs)
         moved = await move(tx, ctx, query, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
         return {row["id"]: Settled(row["id"], State.SUCCEEDED) for row in moved}
 
     settled = await in_two_passes(tx, ctx, "complete", items, settle)
     return [
-        settled.get(item.id)
-        or await settle_or_refuse(tx, ctx, item.held, worker, {"succeeded": {"result": texts[item.id]}})
+        settled.get(item.id) or await settle_or_refuse(tx, ctx, item, worker, {"succeeded": {"result": texts[item.id]}})
         for item in items
     ]
 
 
 async def _allowed(tx: Tx, ctx: EngineContext, items: list[Complete], worker: str) -> bool:
     """Ask the guards. False: none of the jobs needs hooks of this process."""
-    held = await tx.all(ctx.mine(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
+    held = await tx.all(ctx.mine(q.held_jobs), held=token_rows(items), worker=worker)
     await ask_guards(tx, ctx, "complete", {item.id: item for item in items}, held)
     return bool(held)
 

@@ -50,9 +50,7 @@ async def create_all(
             new = await store.write(lambda tx: create_new(tx, ctx, batch, actor=actor), **_ALONE)
             if made := [one for one in new if one is not None]:
                 return made
-        return await store.write(
-            lambda tx: create_in_batches(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False
-        )
+        return await store.write(lambda tx: create(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False)
 
     with naming_key(jobs):
         return await unless_stale(write)
@@ -71,21 +69,6 @@ async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], 
     if resolved is None:
         resolved = await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
     return prepare(ctx, jobs, resolved, accept=accept)
-
-
-async def create_in_batches(
-    tx: Tx, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
-) -> list[Created]:
-    """Store all jobs or none, in this transaction."""
-    size, made = ctx.limits.batch_max, list[Created]()
-    for start in range(0, len(jobs), size):
-        try:
-            made += await create(tx, ctx, jobs[start : start + size], actor=actor, accept=accept)
-        except HoldfastError as error:
-            if "place" in error.fields:
-                error.fields["place"] += start
-            raise
-    return made
 
 
 async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> list[Created | Exception]:
@@ -140,12 +123,13 @@ async def create(
     `accept=False` leaves jobs in `created`, where the lifecycle has that state; None does so only where the lifecycle
     separates acceptance.
     """
-    made = []
-    for place, answer in enumerate(await create_each(tx, ctx, all_checked(jobs), actor=actor, accept=accept)):
-        if isinstance(answer, HoldfastError):
-            answer.fields["place"] = place
-            raise answer
-        made.append(answer)
+    valid, size, made = all_checked(jobs), ctx.limits.batch_max, list[Created]()
+    for start in range(0, len(valid), size):
+        for answer in await create_each(tx, ctx, valid[start : start + size], actor=actor, accept=accept):
+            if isinstance(answer, HoldfastError):
+                answer.fields["place"] = len(made)
+                raise answer
+            made.append(answer)
     return made
 
 

@@ -113,19 +113,24 @@ async def _declare_needs(tx: Tx, declared: JobType, app: str, *, known: bool) ->
         by_app: dict[str, list[str]] = {} if before is None else msgspec.json.decode(before)
         if by_app.get(app) == declared.needs:
             return
-        now = {**by_app, app: declared.needs or []}
-        now = {name: needs for name, needs in sorted(now.items()) if needs}
-        needs = sorted({extension for needs in now.values() for extension in needs})
-        log.info("job type %r needs the hooks of: %s", declared.name, ", ".join(needs) or "no extension")
-        stored = {"needs": _json(needs), "needs_by": _json(now)}
-        if await tx.one(q.put_needs, name=declared.name, before=before, **stored) is not None:
+        needs = await put_needs(tx, declared.name, before, {**by_app, app: declared.needs or []})
+        if needs is not None:
+            log.info("job type %r needs the hooks of: %s", declared.name, ", ".join(needs) or "no extension")
             return
     raise Conflict(
         f"too many processes declare job type {declared.name!r} at once; try again", code="job_type_contended"
     )
 
 
-def _json(value: Any) -> str | None:
+async def put_needs(tx: Tx, job_type: str, before: str | None, by_app: dict[str, list[str]]) -> list[str] | None:
+    """Store the extensions that each app says a type needs, and return them all. None: they are not `before` now."""
+    now = {app: needs for app, needs in sorted(by_app.items()) if needs}
+    needs = sorted({extension for needs in now.values() for extension in needs})
+    stored = {"needs": json_or_none(needs), "needs_by": json_or_none(now)}
+    return needs if await tx.one(q.put_needs, name=job_type, before=before, **stored) is not None else None
+
+
+def json_or_none(value: Any) -> str | None:
     return msgspec.json.encode(value).decode() if value else None
 
 
@@ -147,7 +152,7 @@ async def adopt_lane(tx: Tx, job_type: str, lane: int, needs: list[str]) -> None
     type before it had hooks, and committed afterwards."""
     row = await tx.one(q.needs_of_type, name=job_type)
     declared = None if row is None else row["needs"]
-    await tx.all(q.adopt_lane, lane=lane, needs=declared or _json(needs))
+    await tx.all(q.adopt_lane, lane=lane, needs=declared or json_or_none(needs))
 
 
 async def _record_conflict(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> DeclarationConflict:

@@ -25,7 +25,7 @@ from holdfast.engine.admin.bench import Bench
 from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
 from holdfast.engine.component import Component, refusing, writing
 from holdfast.engine.context import EngineContext, EngineLimits
-from holdfast.engine.create import create_all, create_in_batches, store_each
+from holdfast.engine.create import create, create_all, store_each
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob, Created
 from holdfast.engine.job_types import JobTypes
@@ -138,7 +138,7 @@ class Engine(Component):
         if connection is not None:
             return await unless_stale(
                 lambda: self._write_through(
-                    connection, partial(create_in_batches, ctx=self.ctx, jobs=jobs, actor=actor, accept=accept)
+                    connection, partial(create, ctx=self.ctx, jobs=jobs, actor=actor, accept=accept)
                 )
             )
         made = await create_all(self.store, self.ctx, jobs, actor=actor, accept=accept)

@@ -44,7 +44,7 @@ async def fail(tx: Tx, ctx: EngineContext, worker: str, failures: list[Fail]) ->
 
 async def _repeated(tx: Tx, ctx: EngineContext, failure: Fail, error: ErrorOf, worker: str) -> Settled | Refusal:
     same: Same = {"error": error}
-    return await settle_or_refuse(tx, ctx, failure.held, worker, {"failed": same, "canceled": same})
+    return await settle_or_refuse(tx, ctx, failure, worker, {"failed": same, "canceled": same})
 
 
 async def _decide(
@@ -53,7 +53,7 @@ async def _decide(
     """The decision for each job, and the number of the failed attempt."""
     by_id = {failure.id: failure for failure in failures}
     decided = {}
-    rows = await tx.all(which(q.held_jobs), held=token_rows([failure.held for failure in failures]), worker=worker)
+    rows = await tx.all(which(q.held_jobs), held=token_rows(failures), worker=worker)
     if which == ctx.mine:
         await ask_guards(tx, ctx, "fail", by_id, rows)
     snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
@@ -11,7 +12,8 @@ from holdfast.engine.preconditions import extension_missing
 from holdfast.errors import HoldfastError, InvalidField, LeaseLost
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import State
-from holdfast.model import Attempt, Job
+from holdfast.model import Attempt, Job, Lease
+from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
 from holdfast.model.names import quoted
 from holdfast.model.reports import HeldLease, Settled
 from holdfast.store import Tx, q
@@ -31,7 +33,7 @@ def check_worker(worker: str) -> None:
         raise InvalidField(f"a worker id is a UUID, got {quoted(worker)}; register the worker first", field="worker_id")
 
 
-def token_rows(leases: list[HeldLease]) -> list[tuple[str, str]]:
+def token_rows(leases: Sequence[HeldLease]) -> list[tuple[str, str]]:
     """In the order of ids, so that two batches cannot deadlock."""
     return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
 
@@ -60,6 +62,15 @@ def in_rounds(
         return [answers[place] for place in range(len(items))]
 
     return apply
+
+
+async def leases_of(tx: Tx, held: list[HeldLease]) -> list[Lease]:
+    """The leases that are current, in full, as the claim returned them."""
+    found: dict[HeldLease, Lease] = {}
+    for row in await tx.all(q.jobs_by_id, ids=sorted({one.id for one in held})) if held else []:
+        with suppress(UnreadableJob):  # damaged since the claim; its lease expires
+            found[HeldLease(row["id"], row["lease_token"])] = Lease.from_row(row[name] for name in LEASE_COLUMNS)
+    return [found[one] for one in held if one in found]
 
 
 async def holder_of(tx: Tx, ctx: EngineContext, lease: HeldLease) -> str:

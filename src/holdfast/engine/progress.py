@@ -43,7 +43,7 @@ async def progress(tx: Tx, ctx: EngineContext, worker: str, reports: list[Progre
             else encode(report.checkpoint, "checkpoint", max_bytes=ctx.limits.checkpoint_bytes_max),
         )
         for report in reports
-        if report.held.plausible
+        if report.plausible
     )
     stored = {
         row["id"]: row for row in await move(tx, ctx, q.advance_jobs, actor=Actor.WORKER, told=rows, worker=worker)
@@ -82,7 +82,7 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
     new = {report.id: report.counters for report in reports if report.counters}
     if not new:
         return {}
-    held = token_rows([report.held for report in reports if report.counters])
+    held = token_rows([report for report in reports if report.counters])
     rows = await tx.all(q.held_counters, held=held, worker=worker)
     return {
         row["id"]: encode(
@@ -95,7 +95,7 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
 
 
 async def _refused(tx: Tx, ctx: EngineContext, report: Progress, worker: str) -> HoldfastError:
-    refusal = await settle_or_refuse(tx, ctx, report.held, worker, {})
+    refusal = await settle_or_refuse(tx, ctx, report, worker, {})
     assert isinstance(refusal, HoldfastError)  # noqa: S101  without `repeats` there is no other answer
     return refusal
 

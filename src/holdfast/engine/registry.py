@@ -25,6 +25,7 @@ from holdfast.model import JobType, NewJob
 from holdfast.model.names import check_name, check_names
 from holdfast.model.payload_schema import Check, check_of
 from holdfast.store import Row, Tx, q
+from holdfast.store.queries import Query
 
 log = logging.getLogger(__name__)
 
@@ -301,22 +302,14 @@ async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> tuple[int,
     body = msgspec.json.encode(
         {"lifecycle": to_data(machine), "policy": msgspec.to_builtins(policy)}, order="deterministic"
     ).decode()
-    digest = hashlib.sha256(body.encode()).hexdigest()
-    row = await tx.one(q.policy_id, digest=digest) or await tx.one(
-        q.put_policy,
-        digest=digest,
-        body=body,
-        moves=machine.mask,
-        waits_for_offline=policy.reaping is Reaping.EXPIRED_AND_OFFLINE,
-        offline_seconds=policy.offline_seconds,
-        no_progress_seconds=policy.no_progress_seconds,
-        max_runtime_seconds=policy.max_runtime_seconds,
-        cancel_grace_seconds=policy.cancel_grace_seconds,
-    )
-    if row is None:  # another transaction inserted it between the two statements
-        row = await tx.one(q.policy_id, digest=digest)
-    assert row is not None  # noqa: S101
-    return int(row["id"]), digest
+    seconds = ("offline_seconds", "no_progress_seconds", "max_runtime_seconds", "cancel_grace_seconds")
+    stored = {
+        "body": body,
+        "moves": machine.mask,
+        "waits_for_offline": policy.reaping is Reaping.EXPIRED_AND_OFFLINE,
+        **{name: getattr(policy, name) for name in seconds},
+    }
+    return await _intern(tx, q.policy_id, q.put_policy, body.encode(), stored)
 
 
 async def _intern_lane(
@@ -330,25 +323,25 @@ async def _intern_lane(
         "prefers": msgspec.json.encode(prefers).decode(),
         "defer_seconds": float(defer_seconds) if prefers else 0.0,
     }
-    digest = hashlib.sha256(msgspec.json.encode(lane, order="deterministic")).hexdigest()
+    return await _intern(tx, q.lane_id, q.put_lane, msgspec.json.encode(lane, order="deterministic"), lane)
+
+
+async def _intern(tx: Tx, find: Query, put: Query, content: bytes, stored: dict[str, Any]) -> tuple[int, str]:
+    """The id and the digest of a row, which is inserted if there is none."""
+    digest = hashlib.sha256(content).hexdigest()
     row = (
-        await tx.one(q.lane_id, digest=digest)
-        or await tx.one(q.put_lane, digest=digest, **lane)
-        or await tx.one(q.lane_id, digest=digest)
+        await tx.one(find, digest=digest)
+        or await tx.one(put, digest=digest, **stored)
+        or await tx.one(find, digest=digest)  # another transaction inserted it between the two statements
     )
     assert row is not None  # noqa: S101
     return int(row["id"]), digest
 
 
 def _type_from_row(row: Row) -> JobType:
-    get = row.__getitem__
-    return JobType(
-        name=get("name"),
-        lifecycle=get("lifecycle"),
-        queue=get("queue"),
-        policy=msgspec.json.decode(get("policy"), type=dict[str, Any]),
-        requires=msgspec.json.decode(get("requires"), type=list[str]),
-        prefers=msgspec.json.decode(get("prefers"), type=list[str]),
-        schema=get("schema"),
-        needs=None if get("needs") is None else msgspec.json.decode(get("needs"), type=list[str]),
-    )
+    values = {name: row[name] for name in JobType.__struct_fields__}
+    for name, kind in (("policy", dict[str, Any]), ("requires", list[str]), ("prefers", list[str])):
+        values[name] = msgspec.json.decode(values[name], type=kind)
+    if values["needs"] is not None:
+        values["needs"] = msgspec.json.decode(values["needs"], type=list[str])
+    return JobType(**values)

@@ -22,7 +22,7 @@ async def reject(tx: Tx, ctx: EngineContext, worker: str, verdicts: list[Rejecti
     errors = {v.id: failed_error(ctx, v, worker) for v in verdicts}
 
     async def settle(which: Which, some: list[Rejection]) -> dict[str, Settled]:
-        held = await tx.all(which(q.held_jobs), held=token_rows([v.held for v in some]), worker=worker)
+        held = await tx.all(which(q.held_jobs), held=token_rows(some), worker=worker)
         by_id = {v.id: v for v in some}
         snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in held))
         for row in held:
@@ -40,7 +40,7 @@ async def reject(tx: Tx, ctx: EngineContext, worker: str, verdicts: list[Rejecti
 
     settled = await in_two_passes(tx, ctx, "reject", verdicts, settle)
     return [
-        settled.get(v.id) or await settle_or_refuse(tx, ctx, v.held, worker, {"rejected": {"error": errors[v.id]}})
+        settled.get(v.id) or await settle_or_refuse(tx, ctx, v, worker, {"rejected": {"error": errors[v.id]}})
         for v in verdicts
     ]
 

@@ -27,21 +27,21 @@ async def release(tx: Tx, ctx: EngineContext, worker: str, items: list[Release])
     return [
         settled.get(item.id)
         or await settle_or_refuse(
-            *(tx, ctx, item.held, worker), {"released": {"reason": item.reason}, "canceled": {"error": None}}
+            *(tx, ctx, item, worker), {"released": {"reason": item.reason}, "canceled": {"error": None}}
         )
         for item in items
     ]
 
 
 async def _settle(tx: Tx, ctx: EngineContext, items: list[Release], worker: str, which: Which) -> dict[str, Settled]:
-    held = await tx.all(which(q.held_jobs), held=token_rows([item.held for item in items]), worker=worker)
+    held = await tx.all(which(q.held_jobs), held=token_rows(items), worker=worker)
     if which == ctx.mine:
         await ask_guards(tx, ctx, "release", {item.id: item for item in items}, held)
     stopping = {row["id"] for row in held if await _ends_canceled(tx, ctx, row)}
     released = [
         (item.id, item.token, item.reason, float(item.delay_seconds))
         for item in sorted(items, key=lambda item: item.id)
-        if item.held.plausible and item.id not in stopping
+        if item.plausible and item.id not in stopping
     ]
     stopped = [(item.id, item.token, None) for item in items if item.id in stopping]
     moved = []

@@ -29,7 +29,7 @@ async def withdraw(
 ) -> Withdrawn:
     """End a job of the same tenant. Raises `LeaseLost` if the worker does not hold the control job. A finished job does
     not change."""
-    await hold(tx, ctx, request.held)
+    await hold(tx, ctx, request)
     return await withdraw_unfenced(tx, ctx, worker, request, queues=queues)
 
 
@@ -39,7 +39,7 @@ async def withdraw_unfenced(
     """`withdraw` in a transaction that checks the lease before it commits: a lock on the control job until then would
     block the heartbeats of its worker."""
     check_words(request.reason, request.message, None)
-    if await holder_of(tx, ctx, request.held) != worker:
+    if await holder_of(tx, ctx, request) != worker:
         raise LeaseLost(f"job {request.id} is held by another worker; stop, and discard the result")
     tenant = (await get(tx, request.id)).tenant
     if is_uuid(request.target):

@@ -52,23 +52,9 @@ _UNLESS_TOLD = {**SCOPES, Kind.ADMIN: (Scope.ADMIN_READ,)}
 
 # Scopes of extensions are `NAME:verb`; a key can be created without the extension.
 EXTENDED = (Kind.CLIENT, Kind.ADMIN)  # the kinds of key that may have them
-RESERVED = (
-    frozenset(  # not allowed as extension names, so that a misspelt core scope is not taken for one of an extension
-        (
-            "admin",
-            "admins",
-            "holdfast",
-            "job",
-            "jobs",
-            "key",
-            "keys",
-            "session",
-            "sessions",
-            "work",
-            "worker",
-            "workers",
-        )
-    )
+# Not allowed as extension names, so that a misspelt core scope is not taken for one of an extension.
+RESERVED = frozenset(
+    ("admin", "admins", "holdfast", "job", "jobs", "key", "keys", "session", "sessions", "work", "worker", "workers")
 )
 _EXTENSION_SCOPE = re.compile(r"([a-z][a-z0-9_]{0,30}):[a-z][a-z0-9_]{0,30}")
 

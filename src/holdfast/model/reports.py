@@ -35,33 +35,18 @@ _WIRE_NAMES = {
 
 
 class HeldLease(msgspec.Struct, frozen=True, rename=_WIRE_NAMES, forbid_unknown_fields=True):
-    """A job and the token it is held by."""
+    """A job and the token it is held by. A report about the job has them too."""
 
     id: str
     token: str
 
     @property
     def plausible(self) -> bool:
-        return is_plausible(self.id, self.token)
+        """A token that no claim can have issued is not worth asking the database about."""
+        return is_uuid(self.id) and is_uuid(self.token)
 
 
-def is_plausible(job_id: str, token: str) -> bool:
-    """A token that no claim can have issued is not worth asking the database about."""
-    return is_uuid(job_id) and is_uuid(token)
-
-
-class _Report(msgspec.Struct, frozen=True, rename=_WIRE_NAMES, forbid_unknown_fields=True):
-    """The same struct in a worker, in the body of a request and in the engine."""
-
-    id: str
-    token: str
-
-    @property
-    def held(self) -> HeldLease:
-        return HeldLease(self.id, self.token)
-
-
-class Complete(_Report, frozen=True):
+class Complete(HeldLease, frozen=True):
     """The execution succeeded."""
 
     result: Any = None
@@ -72,7 +57,7 @@ class Complete(_Report, frozen=True):
 RAISED = "raised"
 
 
-class Fail(_Report, frozen=True, kw_only=True):
+class Fail(HeldLease, frozen=True, kw_only=True):
     """The execution ended with an error, whose code decides what happens next."""
 
     code: Name
@@ -82,7 +67,7 @@ class Fail(_Report, frozen=True, kw_only=True):
     permanent: bool = False
 
 
-class Release(_Report, frozen=True, omit_defaults=True):
+class Release(HeldLease, frozen=True, omit_defaults=True):
     """The job is returned to the queue unfinished, to be claimed at once or after a delay."""
 
     delay_seconds: Seconds = 0
@@ -97,7 +82,7 @@ class Release(_Report, frozen=True, omit_defaults=True):
         return "snoozed" if asked_for else "released"
 
 
-class Rejection(_Report, frozen=True, kw_only=True):
+class Rejection(HeldLease, frozen=True, kw_only=True):
     """The job must not be done: a policy decision, not a failure."""  # of a queued job: with an empty token
 
     code: Name
@@ -105,7 +90,7 @@ class Rejection(_Report, frozen=True, kw_only=True):
     context: dict[str, Any] | None = None
 
 
-class Progress(_Report, frozen=True, kw_only=True):
+class Progress(HeldLease, frozen=True, kw_only=True):
     """Fields that are left out stay as they are; counters are merged by name."""
 
     step: str | None = None
@@ -124,7 +109,7 @@ class Advanced(msgspec.Struct, frozen=True):
     cancel_requested: bool
 
 
-class Withdrawal(_Report, frozen=True, kw_only=True):
+class Withdrawal(HeldLease, frozen=True, kw_only=True):
     """The job that is held wants the waiting work of another one to end."""
 
     target: str

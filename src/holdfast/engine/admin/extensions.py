@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.engine.admin.audit import audited
 from holdfast.engine.context import EngineContext
+from holdfast.engine.declare import json_or_none, put_needs
 from holdfast.engine.reads.missing_extensions import COUNTED_MAX, MISSING_SECONDS
 from holdfast.errors import Conflict, UnknownName
 from holdfast.store import Tx, q
@@ -69,7 +70,7 @@ async def forget(tx: Tx, ctx: EngineContext, name: str, *, by: str | None = None
     types = [row["name"] for row in await tx.all(q.types_with_needs) if await _forget_in_type(tx, row, name)]
     jobs = 0
     for row in await tx.all(q.needs_that_name, extension=name):
-        after = _json([need for need in msgspec.json.decode(row["needs"]) if need != name])
+        after = json_or_none([need for need in msgspec.json.decode(row["needs"]) if need != name])
         for _ in range(0, row["jobs"], batch):
             jobs += len(await tx.all(q.change_needs, before=row["needs"], after=after, limit=batch))
     for query in (q.forget_extension, q.forget_tasks_of, q.forget_failures_of):
@@ -83,10 +84,7 @@ async def _forget_in_type(tx: Tx, row: Any, name: str) -> bool:
     now = {app: [need for need in needs if need != name] for app, needs in before.items()}
     if now == before:
         return False
-    now = {app: needs for app, needs in now.items() if needs}
-    needs = sorted({need for needs in now.values() for need in needs})
-    stored = {"needs": _json(needs), "needs_by": _json(now)}
-    if await tx.one(q.put_needs, name=row["name"], before=row["needs_by"], **stored) is None:
+    if await put_needs(tx, row["name"], row["needs_by"], now) is None:
         raise Conflict(f"an app has just declared job type {row['name']!r}; try again", code="job_type_contended")
     return True
 
@@ -94,7 +92,3 @@ async def _forget_in_type(tx: Tx, row: Any, name: str) -> bool:
 def _by_app(row: Any) -> dict[str, list[str]]:
     found: dict[str, list[str]] = msgspec.json.decode(row["needs_by"])
     return found
-
-
-def _json(value: Any) -> str | None:
-    return msgspec.json.encode(value).decode() if value else None

@@ -65,7 +65,9 @@ class DueTasks(msgspec.Struct, frozen=True):
 async def due_tasks(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> DueTasks:
     seen = {row["name"]: row for row in await tx.all(q.extensions)}
     rows = {(row["extension"], row["task"]): row for row in await tx.all(q.maintenance)}
-    unseen = any(name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in _names(ctx))
+    unseen = any(
+        name not in seen or _is_old(seen[name]["seen_at"], seen[name]["now_at"]) for name in ctx.hooks.extensions
+    )
     waits = {task: _wait(rows[task.key], task) for task in tasks if task.key in rows}
     return DueTasks(
         unseen=unseen,
@@ -73,10 +75,6 @@ async def due_tasks(tx: Tx, ctx: EngineContext, tasks: Iterable[Task]) -> DueTas
         due=[task for task, seconds in waits.items() if seconds <= 0],
         pause=max(SOON_SECONDS, min([SEEN_SECONDS, *(seconds for seconds in waits.values() if seconds > 0)])),
     )
-
-
-def _names(ctx: EngineContext) -> tuple[str, ...]:
-    return ctx.hooks.extensions
 
 
 def _is_old(at: datetime, now: datetime) -> bool:
@@ -90,8 +88,9 @@ def _wait(row: Any, task: Task) -> float:
 
 async def record_extensions(tx: Tx, ctx: EngineContext, unknown: Iterable[Task]) -> None:
     """Record the extensions of this process, and add its new tasks."""
-    await tx.all(q.see_extensions, seen=[(name,) for name in _names(ctx)])
-    await tx.all(q.forget_tasks, names=list(_names(ctx)), seconds=FORGET_SECONDS)
+    names = list(ctx.hooks.extensions)
+    await tx.all(q.see_extensions, seen=[(name,) for name in names])
+    await tx.all(q.forget_tasks, names=names, seconds=FORGET_SECONDS)
     if new := sorted(task.key for task in unknown):
         await tx.all(q.add_tasks, new=new)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 
 from holdfast.engine.claim import check_list
 from holdfast.engine.context import EngineContext
 from holdfast.engine.leases import check_worker
 from holdfast.errors import NotFound
-from holdfast.model import Lease
-from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
 from holdfast.model.reports import HeldLease
 from holdfast.store import Tx, q
 
@@ -62,18 +58,6 @@ async def held_by(tx: Tx, worker: str, *instances: str) -> list[HeldLease]:
     check_list(list(instances), "instances")
     rows = await tx.all(q.held_by, worker=worker, instances=list(instances))
     return [HeldLease(row["id"], row["lease_token"]) for row in rows]
-
-
-async def leases(tx: Tx, held: list[HeldLease]) -> list[Lease]:
-    """The leases that are current, in full, as the claim returned them."""
-    tokens = {one.id: one.token for one in held}
-    rows = await tx.all(q.jobs_by_id, ids=sorted(tokens)) if tokens else []
-    found = []
-    for row in rows:
-        if row["lease_token"] == tokens[row["id"]]:
-            with suppress(UnreadableJob):  # damaged since the claim; its lease expires
-                found.append(Lease.from_row(row[name] for name in LEASE_COLUMNS))
-    return found
 
 
 async def to_stop(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLease]:

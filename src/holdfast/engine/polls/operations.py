@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.component import Component, reading
+from holdfast.engine.leases import leases_of
 from holdfast.engine.polls import claimable as _claimable
 from holdfast.engine.polls import due_work as _due_work
 from holdfast.engine.polls import open_work as _open_work
@@ -14,7 +15,7 @@ class Polls(Component):
     poll = reading(_claimable.poll)
     to_stop = reading(_claimable.to_stop)
     held_by = reading(_claimable.held_by)
-    leases = reading(_claimable.leases)
+    leases = reading(leases_of)
     open_work = reading(_open_work.open_work)
     claimants = reading(_open_work.claimants)
     instances = reading(_claimable.instances)

@@ -17,7 +17,7 @@ from holdfast.model.names import check_id, check_name, quoted
 from holdfast.model.numbers import COUNT_MAX, check_count, check_limit
 from holdfast.model.summary import JobSummary
 from holdfast.model.times import check_time
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 PAGE_MAX = 500
 PAGE_STEP = 50  # rows per query
@@ -55,19 +55,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             check_name(name, "job_type")
         for name in given.get("queues", ()):
             check_name(name, "queue")
-        for one, field in (
-            (self.tenant, "tenant"),
-            (self.tag, "tag"),
-            (self.error_code, "error_code"),
-            (self.subject, "subject"),
+        for check, fields in (
+            (check_name, ("tenant", "tag", "error_code", "subject")),
+            (check_time, ("created_after", "created_before")),
+            (check_id, ("redrive_of", "parent_id")),
         ):
-            if one is not None:
-                check_name(one, field)
-        for time in given.keys() & {"created_after", "created_before"}:
-            check_time(given[time], time)
-        for job, field in ((self.redrive_of, "redrive_of"), (self.parent_id, "parent_id")):
-            if job is not None:
-                check_id(job, field)
+            for field in fields:
+                if field in given:
+                    check(given[field], field)
         return given
 
 
@@ -91,6 +86,10 @@ class Cursor(msgspec.Struct, frozen=True):
     pos: int = 0
     job_id: str = NOWHERE
     seq: int = 0
+
+    @classmethod
+    def of(cls, row: Row) -> Cursor:
+        return cls(row["pos"], row["job_id"], row["seq"])
 
     def check(self) -> None:
         whole = type(self.pos) is int and type(self.seq) is int
@@ -218,7 +217,7 @@ async def feed(tx: Tx, after: Cursor = LOG_START, *, limit: int = 1000) -> tuple
 async def feed_end(tx: Tx) -> Cursor:
     """The end of the feed: a reader that starts there gets only new events."""
     row = await tx.one(q.feed_end)
-    return Cursor(row["pos"], row["job_id"], row["seq"]) if row else Cursor()
+    return Cursor.of(row) if row else Cursor()
 
 
 class Extent(msgspec.Struct, frozen=True):

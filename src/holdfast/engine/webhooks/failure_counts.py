@@ -28,7 +28,7 @@ async def counts(tx: Tx) -> FailureCounts:
 async def has_news(tx: Tx) -> bool:
     """Checked without a lock, so that a process locks the reader only if there is something to count."""
     row = await tx.one(q.reader, name=NAME)
-    return bool(await _page(tx, Cursor() if row is None else _cursor(row), limit=1))
+    return bool(await _page(tx, Cursor() if row is None else Cursor.of(row), limit=1))
 
 
 async def count(tx: Tx) -> bool:
@@ -38,20 +38,16 @@ async def count(tx: Tx) -> bool:
     )
     if row is None:
         return False
-    rows = await _page(tx, _cursor(row), limit=PAGE)
+    rows = await _page(tx, Cursor.of(row), limit=PAGE)
     if rows:
         figures = msgspec.json.encode(_added(await counts(tx), rows)).decode()
         await tx.one(q.put_figures, name=NAME, figures=figures)
-        await tx.one(q.advance_reader, name=NAME, **msgspec.structs.asdict(_cursor(rows[-1])))
+        await tx.one(q.advance_reader, name=NAME, **msgspec.structs.asdict(Cursor.of(rows[-1])))
     return len(rows) == PAGE
 
 
 async def _page(tx: Tx, after: Cursor, *, limit: int) -> list[Row]:
     return await tx.all(q.failures, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=limit)
-
-
-def _cursor(row: Row) -> Cursor:
-    return Cursor(row["pos"], row["job_id"], row["seq"])
 
 
 def _added(known: FailureCounts, rows: list[Row]) -> FailureCounts:

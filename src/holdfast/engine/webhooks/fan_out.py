@@ -39,7 +39,7 @@ async def news(tx: Tx, watch: AlertRules) -> tuple[bool, bool]:
     row = await tx.one(q.reader, name=READER)
     if row is None:
         return listening, True
-    events, _ = await feed(tx, _cursor(row), limit=1)
+    events, _ = await feed(tx, Cursor.of(row), limit=1)
     return listening, bool(events)
 
 
@@ -79,14 +79,10 @@ async def _put(tx: Tx, ctx: EngineContext, made: list[Made]) -> None:
 async def _locked(tx: Tx) -> Cursor | None:
     row = await tx.one(q.locked_reader, name=READER)
     if row is not None:
-        return _cursor(row)
+        return Cursor.of(row)
     end = await feed_end(tx)
     new = await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
     return end if new else None
-
-
-def _cursor(row: Row) -> Cursor:
-    return Cursor(row["pos"], row["job_id"], row["seq"])
 
 
 async def _advance(tx: Tx, at: Cursor, after: Cursor) -> None:
