@@ -31,7 +31,7 @@ def lines_read(path: str, name: str) -> int:
         text = text.partition(f"-- name: {name}\n")[2].partition("-- name:")[0]
     if name == "Engine":
         verbs = re.findall(
-            r"(?ms)^    async def (?:create_many|claim|complete_many)\(.*?(?=^    (?:async )?def )", text
+            r"(?ms)^    async def (?:create_many|claim)\(.*?(?=^    (?:async )?def )|^    complete_many = .*?\n", text
         )
         assert len(verbs) == 3
         text = "".join(verbs)

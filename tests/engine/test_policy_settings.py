@@ -166,5 +166,5 @@ async def test_a_process_without_the_app_accepts_settings_of_a_lifecycle_stored_
 
 def test_only_succeeded_jobs_are_pruned_unless_a_setting_says_so() -> None:
     assert retention(Settings()) == Retention(succeeded=1_209_600, dead=None, canceled=None, rejected=None)
-    assert not retention(Settings(retain_succeeded_seconds=None)).deletes
+    assert not retention(Settings(retain_succeeded_seconds=None)).limits()
     assert retention(Settings(retain_dead_seconds=60)).dead == 60

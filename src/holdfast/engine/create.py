@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from holdfast.batching import each
 from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.create import create_with_hooks
-from holdfast.engine.idempotency import key_holders, key_locked, owner_of
+from holdfast.engine.idempotency import TAKEOVERS_MAX, contended, key_holders, key_locked, owner_of, repeat_of
 from holdfast.engine.insert import (
     FINGERPRINT,
     ID,
@@ -27,7 +27,6 @@ from holdfast.engine.insert import (
     not_inserted,
     prepare,
 )
-from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
 from holdfast.engine.registry import unless_stale
 from holdfast.errors import HoldfastError, Locked
 from holdfast.lifecycle import Actor

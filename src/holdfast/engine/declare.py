@@ -17,7 +17,7 @@ from holdfast.errors import Conflict, Invalid
 from holdfast.lifecycle import BUILT_IN
 from holdfast.lifecycle.render import to_data
 from holdfast.model import JobType, Liveness, WorkerRecord
-from holdfast.model.json import encode
+from holdfast.model.json import encode, encode_or_none
 from holdfast.store import Row, Tx, q
 
 JSON_BYTES_MAX = 65_536
@@ -126,12 +126,8 @@ async def put_needs(tx: Tx, job_type: str, before: str | None, by_app: dict[str,
     """Store the extensions that each app says a type needs, and return them all. None: they are not `before` now."""
     now = {app: needs for app, needs in sorted(by_app.items()) if needs}
     needs = sorted({extension for needs in now.values() for extension in needs})
-    stored = {"needs": json_or_none(needs), "needs_by": json_or_none(now)}
+    stored = {"needs": encode_or_none(needs), "needs_by": encode_or_none(now)}
     return needs if await tx.one(q.put_needs, name=job_type, before=before, **stored) is not None else None
-
-
-def json_or_none(value: Any) -> str | None:
-    return msgspec.json.encode(value).decode() if value else None
 
 
 async def adopt(tx: Tx, *, job_type: str, limit: int) -> int:
@@ -152,7 +148,7 @@ async def adopt_lane(tx: Tx, job_type: str, lane: int, needs: list[str]) -> None
     type before it had hooks, and committed afterwards."""
     row = await tx.one(q.needs_of_type, name=job_type)
     declared = None if row is None else row["needs"]
-    await tx.all(q.adopt_lane, lane=lane, needs=declared or json_or_none(needs))
+    await tx.all(q.adopt_lane, lane=lane, needs=declared or encode_or_none(needs))
 
 
 async def _record_conflict(tx: Tx, row: Row, kept: JobType, declared: JobType, app: str) -> DeclarationConflict:

@@ -86,6 +86,7 @@ class Engine(Component):
             hooks=hooks or Hooks(),
         )
         super().__init__(store, ctx)
+        self.clock, self.ids = clock, ctx.ids
         with suppress(RuntimeError):  # no event loop is running
             ctx.later = DeferredHints()
         self.reads, self.polls, self.maintenance = Reads(store, ctx), Polls(store, ctx), Maintenance(store, ctx)
@@ -95,14 +96,6 @@ class Engine(Component):
         store.identity.on_change.append(ctx.registry.forget)
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
-
-    @property
-    def clock(self) -> Clock:
-        return self.ctx.clock
-
-    @property
-    def ids(self) -> Ids:
-        return self.ctx.ids
 
     @property
     def limits(self) -> EngineLimits:

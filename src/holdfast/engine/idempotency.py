@@ -1,15 +1,19 @@
-"""Idempotency keys: which job holds a key, and until when."""
+"""Idempotency keys: which job holds a key, until when, and the answer to a create whose key is taken."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from holdfast.engine.accept import accept_or_skip
 from holdfast.engine.context import EngineContext
-from holdfast.errors import Locked
-from holdfast.lifecycle import Idempotency, Policy, State
+from holdfast.engine.insert import Created
+from holdfast.errors import Conflict, HoldfastError, KeyReused, Locked
+from holdfast.lifecycle import Actor, Idempotency, Policy, State
 from holdfast.model import NewJob
 from holdfast.store import Row, Tx, q
+
+TAKEOVERS_MAX = 5
 
 # A client that repeats a request after its job failed wants a new job. A rejected one would only be rejected again.
 FAILED = frozenset({State.DEAD, State.CANCELED})
@@ -60,3 +64,43 @@ async def held_until(tx: Tx, ctx: EngineContext, holder: Row) -> datetime | None
 def _end_of_window(policy: Policy, holder: Row) -> datetime | None:
     created_at: datetime = holder["created_at"]
     return created_at + timedelta(seconds=policy.idempotency_window_seconds) if policy.idempotency in _WINDOWS else None
+
+
+async def repeat_of(
+    tx: Tx,
+    ctx: EngineContext,
+    job: NewJob,
+    fingerprint: str | None,
+    holder: Row | None,
+    *,
+    actor: Actor,
+    accept: bool | None,
+) -> Created | HoldfastError | None:
+    """The answer to a request whose key is taken. None: no job holds the key, or not any more."""
+    if holder is None:
+        return None
+    if await is_free(tx, ctx, holder):
+        await tx.one(q.free_key, id=holder["id"])
+        await tx.one(q.drop_kept_key, id=holder["id"])
+        return None
+    if holder["fingerprint"] != fingerprint:
+        return KeyReused(
+            f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
+            "request; repeat that request unchanged, or use a new key",
+            job_id=str(holder["id"]),
+        )
+    return await _repeated(tx, ctx, holder, actor=actor, accept=accept)
+
+
+async def _repeated(tx: Tx, ctx: EngineContext, holder: Row, *, actor: Actor, accept: bool | None) -> Created:
+    """The job of the first request; accept it if its creator crashed before that."""
+    job_id, state = str(holder["id"]), State(holder["state"])
+    if state is State.CREATED and accept and await accept_or_skip(tx, ctx, [job_id], actor=actor):
+        state = State.QUEUED
+    return Created(job_id, state, existed=True)
+
+
+def contended(job: NewJob) -> Conflict:
+    return Conflict(
+        f"idempotency key {job.idempotency_key!r} is used by too many requests at once; try again", code="key_contended"
+    )

@@ -14,7 +14,7 @@ from holdfast.errors import Invalid
 from holdfast.lifecycle import STATUS, Actor, State
 from holdfast.model import NewJob
 from holdfast.model.hint import HINTS_MAX, Hint
-from holdfast.model.json import encode
+from holdfast.model.json import encode, encode_or_none
 from holdfast.store import Row, Tx, q
 
 
@@ -99,17 +99,13 @@ def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved]
     for (job, payload, trace), kind, job_id in zip(jobs, resolved, ids, strict=True):
         number = numbers.setdefault(kind, len(numbers))
         if number == len(batch.kinds):
-            needs = _text(ctx.hooks.needs_of(job.type))
+            needs = encode_or_none(ctx.hooks.needs_of(job.type))
             hooked = ctx.hooks.have("accept", job.type)
             batch.kinds.append((number, job.tenant, job.type, *_kind(kind, accept=accept, hooked=hooked), needs))
             ids_of = (kind.lane, kind.lane_digest, kind.policy_id, kind.policy_digest)
             batch.known.append((*ids_of, job.type, needs))
         batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
     return batch
-
-
-def _text(needs: list[str] | None) -> str | None:
-    return None if needs is None else msgspec.json.encode(needs).decode()
 
 
 def _kind(resolved: Resolved, *, accept: bool | None, hooked: bool) -> tuple[Any, ...]:

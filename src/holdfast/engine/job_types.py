@@ -39,7 +39,8 @@ class JobTypes(Component):
         Unchanged declarations are not written again. Returns the conflicts with other apps that have live workers;
         their declarations stay in force.
         """
-        types = tuple(self._with_needs(declared) for declared in types)
+        needs_of = self.ctx.hooks.needs_of
+        types = tuple(msgspec.structs.replace(declared, needs=needs_of(declared.name)) for declared in types)
         for declared in types:
             declared.check()
             self.ctx.lifecycles[declared.lifecycle].policy.over(declared.policy)
@@ -57,9 +58,6 @@ class JobTypes(Component):
         if connection is None:
             await self.adopt()
         return found
-
-    def _with_needs(self, declared: JobType) -> JobType:
-        return msgspec.structs.replace(declared, needs=self.ctx.hooks.needs_of(declared.name))
 
     @property
     def adopts(self) -> bool:

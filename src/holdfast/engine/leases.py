@@ -90,7 +90,12 @@ async def hold(tx: Tx, ctx: EngineContext, lease: HeldLease) -> None:
 
 async def _not_held(tx: Tx, ctx: EngineContext, lease: HeldLease) -> HoldfastError:
     job = await tx.one(q.job, id=lease.id) if lease.plausible else None
-    refusal = await settle_or_refuse(tx, ctx, lease, (job["lease_worker"] if job else None) or "", {})
+    return await refusal_of(tx, ctx, lease, (job["lease_worker"] if job else None) or "")
+
+
+async def refusal_of(tx: Tx, ctx: EngineContext, lease: HeldLease, worker: str) -> HoldfastError:
+    """Why a report matched no row, if it cannot be a repeat."""
+    refusal = await settle_or_refuse(tx, ctx, lease, worker, {})
     assert isinstance(refusal, HoldfastError)  # noqa: S101  without `repeats` there is no other answer
     return refusal
 

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import shown
-from holdfast.engine.leases import check_worker, in_rounds, settle_or_refuse, token_rows
+from holdfast.engine.leases import check_worker, in_rounds, refusal_of, token_rows
 from holdfast.engine.move import move
 from holdfast.errors import HoldfastError, Invalid, InvalidField
 from holdfast.lifecycle import Actor
@@ -54,7 +54,7 @@ async def progress(tx: Tx, ctx: EngineContext, worker: str, reports: list[Progre
     return [
         Advanced(report.id, stored[report.id]["lease_expires_at"], stored[report.id]["cancel_requested_at"] is not None)
         if report.id in stored
-        else await _refused(tx, ctx, report, worker)
+        else await refusal_of(tx, ctx, report, worker)
         for report in reports
     ]
 
@@ -92,12 +92,6 @@ async def _merged_counters(tx: Tx, reports: list[Progress], worker: str) -> dict
         )
         for row in rows
     }
-
-
-async def _refused(tx: Tx, ctx: EngineContext, report: Progress, worker: str) -> HoldfastError:
-    refusal = await settle_or_refuse(tx, ctx, report, worker, {})
-    assert isinstance(refusal, HoldfastError)  # noqa: S101  without `repeats` there is no other answer
-    return refusal
 
 
 def _check(report: Progress) -> None:

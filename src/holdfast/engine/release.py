@@ -10,7 +10,7 @@ from holdfast.engine.move import move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_number
 from holdfast.model.reports import Release, Settled
-from holdfast.store import Row, Tx, q
+from holdfast.store import Tx, q
 
 
 @in_rounds
@@ -37,7 +37,9 @@ async def _settle(tx: Tx, ctx: EngineContext, items: list[Release], worker: str,
     held = await tx.all(which(q.held_jobs), held=token_rows(items), worker=worker)
     if which == ctx.mine:
         await ask_guards(tx, ctx, "release", {item.id: item for item in items}, held)
-    stopping = {row["id"] for row in held if await _ends_canceled(tx, ctx, row)}
+    asked = [row for row in held if row["cancel_requested_at"] is not None]
+    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in asked))
+    stopping = {row["id"] for row in asked if ends_canceled(snapshots[row["policy"]].machine)}
     released = [
         (item.id, item.token, item.reason, float(item.delay_seconds))
         for item in sorted(items, key=lambda item: item.id)
@@ -52,10 +54,3 @@ async def _settle(tx: Tx, ctx: EngineContext, items: list[Release], worker: str,
         moved += await move(tx, ctx, query, actor=Actor.WORKER, stopped=sorted(stopped), worker=worker)
     tx.after_commit(lambda: ctx.wake(row for row in moved if row["state"] == State.QUEUED))
     return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}
-
-
-async def _ends_canceled(tx: Tx, ctx: EngineContext, row: Row) -> bool:
-    if row["cancel_requested_at"] is None:
-        return False
-    snapshot = await ctx.registry.snapshot(tx, row["policy"])
-    return ends_canceled(snapshot.machine)

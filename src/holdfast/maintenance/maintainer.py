@@ -80,7 +80,7 @@ class Maintainer:
 
     def _steps(self, chores: DueWork) -> list[tuple[str, Step]]:
         job_types, work = self._engine.job_types, self._engine.maintenance
-        prunes = (self._more_to_prune or self._rounds % PRUNE_ROUNDS == 0) and self._retention.deletes
+        prunes = (self._more_to_prune or self._rounds % PRUNE_ROUNDS == 0) and bool(self._retention.limits())
         self._rounds += 1
         steps: list[tuple[str, object, Step]] = [
             ("rebase_event_log", chores.log_ahead, work.rebase_event_log),

@@ -61,6 +61,11 @@ def decode_or_none(text: str | None) -> Any:
     return None if text is None else decode(text)
 
 
+def encode_or_none(value: Any) -> str | None:
+    """JSON text of names that are already checked; None if there are none."""
+    return _encode(value).decode() if value else None
+
+
 def _check(value: Any, what: str) -> None:
     """A fast check; only invalid values are searched for the path."""
     if not _is_plain(value, DEPTH_MAX):

@@ -188,7 +188,9 @@ def _granted(kind: Kind, wanted: Collection[str] | None) -> set[str]:
     if wanted is None:
         return set(_UNLESS_TOLD[kind])
     granted = {_scope(name) for name in wanted}
-    if foreign := [scope for scope in sorted(granted.difference(SCOPES[kind])) if not _extends(kind, scope)]:
+    if foreign := [
+        scope for scope in sorted(granted.difference(SCOPES[kind])) if kind not in EXTENDED or isinstance(scope, Scope)
+    ]:
         extensions = ", and those of extensions (NAME:verb)" if kind in EXTENDED else ""
         raise Invalid(
             f"a {kind} key cannot have {', '.join(foreign)}; it may have: {', '.join(SCOPES[kind])}{extensions}",
@@ -197,10 +199,6 @@ def _granted(kind: Kind, wanted: Collection[str] | None) -> set[str]:
     if not granted:
         raise Invalid("a key needs at least one scope; leave scopes out for the defaults", code="invalid_scope")
     return granted
-
-
-def _extends(kind: Kind, scope: str) -> bool:
-    return kind in EXTENDED and not isinstance(scope, Scope)
 
 
 def _scope(name: str) -> str:

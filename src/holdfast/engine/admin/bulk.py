@@ -122,26 +122,19 @@ async def carry_out(
         outcomes = [await _outcome(job_id, verb.one(tx, engine.ctx, job_id, place)) for place, job_id in places]
         if tell is not None:
             await record(tx, tell(outcomes))
+        if rehearse:
+            raise _Rehearsed(outcomes)
         return outcomes
 
-    return await _written(engine, together, rehearse=rehearse)
+    try:
+        return await engine.store.write(together)
+    except _Rehearsed as undone:
+        return [outcome._replace(new_id=None) if outcome.what == "redriven" else outcome for outcome in undone.outcomes]
 
 
 class _Rehearsed(Exception):
     def __init__(self, outcomes: list[BulkOutcome]) -> None:
         self.outcomes = outcomes
-
-
-async def _written(
-    engine: Engine, work: Callable[[Tx], Awaitable[list[BulkOutcome]]], *, rehearse: bool
-) -> list[BulkOutcome]:
-    async def rehearsal(tx: Tx) -> list[BulkOutcome]:
-        raise _Rehearsed(await work(tx))
-
-    try:
-        return await engine.store.write(rehearsal if rehearse else work)
-    except _Rehearsed as undone:
-        return [outcome._replace(new_id=None) if outcome.what == "redriven" else outcome for outcome in undone.outcomes]
 
 
 async def _outcome(job_id: str, work: Awaitable[BulkOutcome]) -> BulkOutcome:

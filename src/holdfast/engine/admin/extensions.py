@@ -9,9 +9,10 @@ import msgspec
 
 from holdfast.engine.admin.audit import audited
 from holdfast.engine.context import EngineContext
-from holdfast.engine.declare import json_or_none, put_needs
+from holdfast.engine.declare import put_needs
 from holdfast.engine.reads.missing_extensions import COUNTED_MAX, MISSING_SECONDS
 from holdfast.errors import Conflict, UnknownName
+from holdfast.model.json import encode_or_none
 from holdfast.store import Tx, q
 
 
@@ -70,7 +71,7 @@ async def forget(tx: Tx, ctx: EngineContext, name: str, *, by: str | None = None
     types = [row["name"] for row in await tx.all(q.types_with_needs) if await _forget_in_type(tx, row, name)]
     jobs = 0
     for row in await tx.all(q.needs_that_name, extension=name):
-        after = json_or_none([need for need in msgspec.json.decode(row["needs"]) if need != name])
+        after = encode_or_none([need for need in msgspec.json.decode(row["needs"]) if need != name])
         for _ in range(0, row["jobs"], batch):
             jobs += len(await tx.all(q.change_needs, before=row["needs"], after=after, limit=batch))
     for query in (q.forget_extension, q.forget_tasks_of, q.forget_failures_of):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from holdfast.engine import claim as _claim
 from holdfast.engine.admin import audit as _audit
 from holdfast.engine.admin import extensions as _extensions
 from holdfast.engine.admin import keys as _keys
@@ -58,21 +57,8 @@ class Workers(Component):
     enable = writing(_workers.enable)
     disable = writing(_workers.disable)
 
-    async def get(self, worker: str) -> WorkerRecord:
-        """As it is now: its leases say whether it is busy."""
-
-        async def work(tx: Tx) -> WorkerRecord:
-            return (await _workers.get(tx, worker)).with_holding((await _workers.holds(tx)).get(worker))
-
-        return await self.store.read(work)
-
-    async def all(self) -> list[WorkerRecord]:
-        async def work(tx: Tx) -> list[WorkerRecord]:
-            held = await _workers.holds(tx)
-            found = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
-            return [worker.with_holding(held.get(worker.id)) for worker in found]
-
-        return await self.store.read(work)
+    get = reading(_workers.current)
+    all = reading(_workers.every)
 
     async def holds(self) -> dict[str, int]:
         """How many jobs run under each worker that holds any."""
@@ -82,10 +68,7 @@ class Workers(Component):
         """What a worker runs, the oldest first."""
         return await self.store.read(lambda tx: tx.all(q.jobs_of_worker, worker=worker, limit=limit))
 
-    async def record_scope(self, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
-        """Record which queues and types the worker's claims over HTTP name."""
-        _claim.check_claim(self.ctx, worker, None, queues, types, 1)
-        await self.store.write(lambda tx: _workers.note_scope(tx, worker, types, queues))
+    record_scope = writing(_workers.record_scope)
 
 
 class Queues(Component):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.admin.audit import audited
+from holdfast.engine.claim import check_claim
 from holdfast.engine.context import EngineContext
 from holdfast.errors import NotFound
 from holdfast.ids import is_uuid
@@ -71,14 +72,28 @@ def _known(row: Row | None, worker: str) -> WorkerRecord:
     return WorkerRecord.from_row(row)
 
 
+async def current(tx: Tx, worker: str) -> WorkerRecord:
+    """As it is now: its leases say whether it is busy."""
+    return (await get(tx, worker)).with_holding((await holds(tx)).get(worker))
+
+
+async def every(tx: Tx) -> list[WorkerRecord]:
+    held = await holds(tx)
+    found = [WorkerRecord.from_row(row) for row in await tx.all(q.workers)]
+    return [worker.with_holding(held.get(worker.id)) for worker in found]
+
+
 async def holds(tx: Tx) -> dict[str, Holding]:
     """The running jobs of each worker that has any."""
     rows = await tx.all(q.held_by_worker)
     return {row["lease_worker"]: Holding(row["jobs"], row["oldest"]) for row in rows}
 
 
-async def note_scope(tx: Tx, worker: str, types: list[str] | None, queues: list[str] | None) -> None:
-    """Record what a worker claims, for `jobs why`; the newest `SCOPES_MAX` scopes are kept."""
+async def record_scope(
+    tx: Tx, ctx: EngineContext, worker: str, types: list[str] | None, queues: list[str] | None
+) -> None:
+    """Record which types and queues a worker claims over HTTP; the newest `SCOPES_MAX` scopes are kept."""
+    check_claim(ctx, worker, None, queues, types, 1)
     row, clock = await tx.one(q.worker, id=worker), await tx.one(q.clock)
     if row is None or clock is None:
         return

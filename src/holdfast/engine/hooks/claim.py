@@ -128,7 +128,9 @@ class _Claiming:
                 else:
                     await self._carry_out(job, verdict)
         if deferred:
-            await self._defer(deferred)
+            rows = [(one.job_id, one.seconds, one.reason) for one in deferred]
+            await self._tx.all(self._ctx.mine(q.defer_jobs), deferred=rows)
+            await record_deferrals(self._tx, self._ctx, "claim", deferred)
         query = self._ctx.mine(q.claim_found)
         moved = []
         if allowed:
@@ -161,11 +163,6 @@ class _Claiming:
             require_move(machine, "cancel", job.id, job.state, State.CANCELED, Actor.SYSTEM)
             query = ctx.mine(q.cancel_waiting)
             await move(tx, ctx, query, actor=Actor.SYSTEM, ids=[job.id], reason=verdict.reason)
-
-    async def _defer(self, moves: list[PutOff]) -> None:
-        deferred = [(move.job_id, move.seconds, move.reason) for move in moves]
-        await self._tx.all(self._ctx.mine(q.defer_jobs), deferred=deferred)
-        await record_deferrals(self._tx, self._ctx, "claim", moves)
 
 
 def _deferral(job_id: str, hook: Hook, verdict: Defer) -> PutOff:

@@ -12,9 +12,8 @@ import msgspec
 from holdfast.engine.accept import accept_in_create
 from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.moves import blamed_on, each_by_itself, run_hook
-from holdfast.engine.idempotency import key_holders, key_locked, owner_of
+from holdfast.engine.idempotency import TAKEOVERS_MAX, contended, key_holders, key_locked, owner_of, repeat_of
 from holdfast.engine.insert import CheckedJob, Created, checked, insert, prepare
-from holdfast.engine.key_conflicts import TAKEOVERS_MAX, contended, repeat_of
 from holdfast.engine.reads.read import get
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor
@@ -138,7 +137,7 @@ class _Creation:
                 return found
             try:
                 async with self._tx.savepoint():
-                    return await self._guarded(one)
+                    return (await self._insert([await self._ask(one, repeats=True)]))[0]
             except _Settled as settled:
                 return settled.answer or contended(one.job)
             except _NotTogether:  # another transaction has just taken the key
@@ -146,9 +145,6 @@ class _Creation:
             except self._tx.lock_errors:
                 return key_locked([one.job.idempotency_key])
         return contended(one.job)
-
-    async def _guarded(self, one: CheckedJob) -> Answer:
-        return (await self._insert([await self._ask(one, repeats=True)]))[0]
 
     async def _repeat(self, job: NewJob) -> Answer | None:
         holder = (await key_holders(self._tx, [job])).get(owner_of(job))

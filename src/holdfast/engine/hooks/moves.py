@@ -119,20 +119,16 @@ async def each_by_itself(
         if len(items) > 1:
             for item in items:
                 if lock_waits.is_over:
-                    answers[item.id] = _left_out()
+                    answers[item.id] = HookFailed(
+                        "hooks on other jobs of this batch took too long; this job was not changed: try again",
+                        retry_after_seconds=1.0,
+                    )
                 else:
                     answers |= await each_by_itself(tx, ctx, verb, [item], work, lock_waits)
         else:
             lock_waits.failed_after(ctx.clock.monotonic() - began)
             answers[items[0].id] = await _settle_failure(tx, ctx, verb, items[0].id, _hook_failure(ctx, failure))
     return answers
-
-
-def _left_out() -> HookFailed:
-    return HookFailed(
-        "hooks on other jobs of this batch took too long; this job was not changed: try again",
-        retry_after_seconds=1.0,
-    )
 
 
 def _hook_failure(ctx: EngineContext, failure: Exception) -> HookRaised:

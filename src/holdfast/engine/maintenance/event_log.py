@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.store import PostgresStore, SqliteStore, Tx, q
+from holdfast.store import Tx, q
 from holdfast.store.queries import Query
 
 JUMP = 2**32  # more transactions than the old server can have run since the dump
@@ -22,17 +22,6 @@ async def is_ahead(tx: Tx) -> bool:
     """Whether the log contains positions that this server has not assigned."""
     [row] = await tx.all(q.log_is_ahead)
     return bool(row["ahead"])
-
-
-async def rebase(store: PostgresStore | SqliteStore) -> bool:
-    """Let new events sort after all existing ones. True: that was needed."""
-    if not isinstance(store, PostgresStore) or not await store.read(is_ahead):
-        return False
-
-    # While this waits for a long transaction, all writers wait behind it: try once, with a short timeout. Maintenance
-    # tries again.
-    await store.write(rebase_within, retry_locked=False)
-    return True
 
 
 async def rebase_within(tx: Tx) -> None:

@@ -17,7 +17,7 @@ from holdfast.engine.maintenance import reap as _reap
 from holdfast.engine.maintenance import requeue as _requeue
 from holdfast.engine.maintenance import worker_events as _worker_log
 from holdfast.model import WorkerRecord
-from holdfast.store import Row
+from holdfast.store import PostgresStore, Row
 
 
 class Maintenance(Component):
@@ -70,8 +70,12 @@ class Maintenance(Component):
     prune_claim_requests = writing(_claims.prune_claims)
 
     async def rebase_event_log(self) -> bool:
-        """After a dump was loaded into another server: new events come behind those that were in it."""
-        return await _event_log.rebase(self.store)
+        """After a dump was restored on another server: let new events sort after all existing ones. True: done."""
+        if not isinstance(self.store, PostgresStore) or not await self.store.read(_event_log.is_ahead):
+            return False
+        # While this waits for a long transaction, all writers wait behind it: try once, with a short timeout.
+        await self.store.write(_event_log.rebase_within, retry_locked=False)
+        return True
 
     async def extension_tasks(self, tasks: Sequence[_tasks.Task]) -> _tasks.DueTasks:
         """What the extensions of this process want to be done; on the way it says which these are."""

@@ -39,11 +39,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
             if seconds is not None:
                 check_number(seconds, f"retention_{state}")
 
-    @property
-    def deletes(self) -> bool:
-        """Whether any state has a retention time."""
-        return any(True for _ in self.limits())
-
     def limits(self) -> list[tuple[State, float]]:
         """The states with a retention time, and its seconds."""
         kept = [(state, getattr(self, state.value)) for state in sorted(FINAL)]

@@ -23,7 +23,7 @@ class Diagnosis(NamedTuple):
     tasks: list[Row]  # maintenance of extensions
 
 
-async def diagnosis(tx: Tx, sweep_seconds: float, lease_seconds: float) -> Diagnosis:
+async def diagnosis(tx: Tx, *, sweep_seconds: float, lease_seconds: float) -> Diagnosis:
     """`sweep_seconds`: maintenance should have run in this time; `lease_seconds`: an expired lease should be reaped."""
     return Diagnosis(
         last_sweep=await tx.one(q.last_sweep, seconds=sweep_seconds),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.engine.registry import PolicyRegistry
+from holdfast.engine.context import EngineContext
 from holdfast.lifecycle import Machine
 from holdfast.store import Row, Tx, q
 
@@ -44,7 +44,8 @@ async def counts(tx: Tx) -> Counts:
     return Counts(clock["now_at"], waiting, await tx.all(q.top_counts, limit=COUNT_MAX, seconds=DEAD_SECONDS))
 
 
-async def activity(tx: Tx, registry: PolicyRegistry, before: Activity | None) -> Activity:
+async def activity(tx: Tx, ctx: EngineContext, before: Activity | None) -> Activity:
+    """What runs now, and what happened since the activity `before`."""
     [clock], end = await tx.all(q.clock), await tx.one(q.feed_end)
     at, pos, after = clock["now_at"], end["pos"] if end else 0, before.pos if before else 0
     seconds = (at - before.at).total_seconds() if before else 0.0
@@ -59,5 +60,5 @@ async def activity(tx: Tx, registry: PolicyRegistry, before: Activity | None) ->
         workers=await tx.all(q.top_workers, limit=WORKERS_MAX, seconds=GONE_SECONDS),
         paused=await tx.all(q.paused_queues),
         flow=await tx.all(q.top_flow, after=after, until=pos, limit=FLOW_SAMPLE) if seconds else [],
-        ended=[(row, (await registry.snapshot(tx, row["policy"])).machine) for row in ended],
+        ended=[(row, (await ctx.registry.snapshot(tx, row["policy"])).machine) for row in ended],
     )

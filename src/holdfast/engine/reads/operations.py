@@ -51,14 +51,8 @@ class Reads(Component):
         return await self.store.read(lambda tx: _vitals.health(tx, self.store.dialect))
 
     live_counts = reading(_live_view.counts)
-
-    async def live_activity(self, before: _live_view.Activity | None) -> _live_view.Activity:
-        """What runs now, and what happened since the activity `before`."""
-        return await self.store.read(lambda tx: _live_view.activity(tx, self.ctx.registry, before))
-
-    async def diagnosis(self, *, sweep_seconds: float, lease_seconds: float) -> _diagnosis.Diagnosis:
-        return await self.store.read(lambda tx: _diagnosis.diagnosis(tx, sweep_seconds, lease_seconds))
-
+    live_activity = reading(_live_view.activity)
+    diagnosis = reading(_diagnosis.diagnosis)
     postgres_state = reading(postgres_state)
     sqlite_state = reading(sqlite_state)
 

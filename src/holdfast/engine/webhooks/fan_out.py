@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.read import Cursor, feed, feed_end
+from holdfast.engine.registry import Snapshot
 from holdfast.engine.webhooks import alerts
 from holdfast.engine.webhooks.alerts import MAILBOX, AlertRules
 from holdfast.engine.webhooks.webhooks import READER, every
@@ -62,8 +63,8 @@ async def fan_out(tx: Tx, ctx: EngineContext, watch: AlertRules) -> FannedOut:
     # Read after the page: a webhook created in between must get the events of the page.
     hooks = [hook for hook in await every(tx) if hook.enabled]
     jobs = await _jobs(tx, events, hooks, watch)
-    machines = await _machines(tx, ctx, jobs)
-    made = [*_messages(events, hooks, jobs, machines), *await _alerts(tx, ctx, watch, events, jobs)]
+    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in jobs.values()))
+    made = [*_messages(events, hooks, jobs, snapshots), *await _alerts(tx, ctx, watch, events, jobs)]
     await _put(tx, ctx, made)
     await _advance(tx, at, after)
     return FannedOut(True, len(events) == PAGE, len(made))
@@ -102,13 +103,8 @@ async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: AlertR
     return {row["id"]: row for row in await tx.all(q.webhook_jobs, ids=sorted(ids))} if ids else {}
 
 
-async def _machines(tx: Tx, ctx: EngineContext, jobs: Mapping[str, Row]) -> dict[int, Machine]:
-    snapshots = await ctx.registry.snapshots(tx, (row["policy"] for row in jobs.values()))
-    return {policy: snapshot.machine for policy, snapshot in snapshots.items()}
-
-
 def _messages(
-    events: list[Event], hooks: list[Webhook], jobs: Mapping[str, Row], machines: Mapping[int, Machine]
+    events: list[Event], hooks: list[Webhook], jobs: Mapping[str, Row], snapshots: Mapping[int, Snapshot]
 ) -> Iterator[Made]:
     for event in events:
         name, job = event_name(event), jobs.get(event.job_id)
@@ -116,7 +112,7 @@ def _messages(
             continue
         subscribed = [hook for hook in hooks if _wants(hook, event, name, job)]
         if subscribed:
-            text = msgspec.json.encode(_message(event, name, job, machines[job["policy"]])).decode()
+            text = msgspec.json.encode(_message(event, name, job, snapshots[job["policy"]].machine)).decode()
             yield from ((hook.id, event.tenant, event.job_id, event.seq, name, text) for hook in subscribed)
 
 
