@@ -35,7 +35,6 @@ from holdfast.store import PostgresStore, Row, SqliteStore, Tx
 
 _Stores = PostgresStore | SqliteStore
 _Answer = TypeVar("_Answer")
-_ALONE = {"alone": True, "retry_locked": False}
 
 
 async def create_all(
@@ -45,8 +44,7 @@ async def create_all(
 
     async def write() -> list[Created]:
         if _fits_one_statement(ctx, jobs):
-            batch = await _prepared(store, ctx, all_checked(jobs), accept=accept)
-            new = await store.write(lambda tx: create_new(tx, ctx, batch, actor=actor), **_ALONE)
+            new = await _store_new(store, ctx, all_checked(jobs), actor=actor, accept=accept)
             if made := [one for one in new if one is not None]:
                 return made
         return await store.write(lambda tx: create(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False)
@@ -62,12 +60,18 @@ def _fits_one_statement(ctx: EngineContext, jobs: list[NewJob]) -> bool:
     return len(jobs) == 1 or all(job.idempotency_key is None for job in jobs)
 
 
-async def _prepared(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], *, accept: bool | None) -> Batch:
+async def _store_new(
+    store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None
+) -> list[Created | None]:
+    """Store the jobs whose key is free, in one statement; None for the others. None of the jobs has hooks."""
+    actor = Actor.named(actor)
     new = [one.job for one in jobs]
     resolved = ctx.registry.resolved(new)
     if resolved is None:
         resolved = await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
-    return prepare(ctx, jobs, resolved, accept=accept)
+    batch = prepare(ctx, jobs, resolved, accept=accept)
+    inserted = await store.write(lambda tx: insert(tx, ctx, batch, actor=actor), alone=True, retry_locked=False)
+    return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
 
 
 async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> list[Created | Exception]:
@@ -87,17 +91,12 @@ async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob])
 async def _create_new(
     store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]
 ) -> Sequence[Created | Exception | None]:
-    async def write() -> list[Created | None]:
-        batch = await _prepared(store, ctx, jobs, accept=None)
-        return await store.write(lambda tx: create_new(tx, ctx, batch, actor=Actor.CLIENT), **_ALONE)
-
+    write = partial(_store_new, store, ctx, jobs, actor=Actor.CLIENT, accept=None)
     return await _result_or_error(write, jobs)
 
 
 async def _create_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> Sequence[Created | Exception]:
-    async def work(tx: Tx) -> list[Created | HoldfastError]:
-        return await create_each(tx, ctx, jobs, actor=Actor.CLIENT, accept=None)
-
+    work = partial(create_each, ctx=ctx, jobs=jobs, actor=Actor.CLIENT, accept=None)
     return await _result_or_error(lambda: store.write(work, retry_locked=False), jobs)
 
 
@@ -186,12 +185,6 @@ async def _existing(
             raise await not_inserted(tx, ctx, batch)
         holders |= others
     return contended(job)
-
-
-async def create_new(tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor) -> list[Created | None]:
-    """Store the jobs whose key is free, in one statement; None for the others. No job of the batch has hooks."""
-    inserted = await insert(tx, ctx, batch, actor=Actor.named(actor))
-    return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.engine.context import EngineContext, Which
@@ -9,7 +10,6 @@ from holdfast.engine.decide import Decision, after_failure
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes, moved_rows
 from holdfast.engine.leases import ErrorOf, Refusal, Same, check_worker, in_rounds, settle_or_refuse, token_rows
 from holdfast.engine.move import move
-from holdfast.engine.parts import reset_parts
 from holdfast.engine.preconditions import movable
 from holdfast.errors import InvalidField
 from holdfast.lifecycle import Actor, State
@@ -111,6 +111,20 @@ async def _carry_out(
         moved += await move(tx, ctx, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
     tx.after_commit(lambda: ctx.wake(row for row in moved if row["state"] == State.RETRYING))
     return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # the later of two transitions
+
+
+async def reset_parts(tx: Tx, decided: Iterable[tuple[str, Decision]], moved: list[Row]) -> None:
+    """Reset the parts of retried jobs: a policy may restart completed parts and discard partial ones."""
+    retried = {row["id"] for row in moved}
+    rows = [
+        (job_id, not policy.keep_completed_parts, policy.discard_partial_parts)
+        for job_id, decision in decided
+        if (policy := decision.policy) is not None
+        and job_id in retried
+        and (policy.discard_partial_parts or not policy.keep_completed_parts)
+    ]
+    if rows:
+        await tx.all(q.reset_parts, failed=rows)
 
 
 async def discard(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.preconditions import extension_missing
@@ -18,13 +18,7 @@ from holdfast.model.names import quoted
 from holdfast.model.reports import HeldLease, Settled
 from holdfast.store import Tx, q
 
-
-class _Named(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-_Item = TypeVar("_Item", bound=_Named)
+_Item = TypeVar("_Item", bound=HeldLease)
 _Answer = TypeVar("_Answer")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.admin.audit import AuditedAction, record
 from holdfast.engine.cancel import cancel
@@ -34,18 +34,6 @@ class BulkOutcome(NamedTuple):
     def __str__(self) -> str:
         more = f" as {self.new_id}" if self.new_id else f": {self.refusal.message}" if self.refusal else ""
         return f"{self.job_id}\t{self.what.replace('_', ' ')}{more}"
-
-
-class BulkVerb(Protocol):
-    """`states`: the jobs that it selects if the filter names no states."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def states(self) -> tuple[State, ...]: ...
-
-    async def one(self, tx: Tx, ctx: EngineContext, job_id: str, place: int) -> BulkOutcome: ...
 
 
 class BulkCancel:
@@ -103,6 +91,8 @@ class BulkRedrive:
         return BulkOutcome(job_id, "already_redriven" if made.existed else "redriven", made.id)
 
 
+# The `states` of a bulk verb: the jobs that it selects if the filter names no states.
+BulkVerb = BulkCancel | BulkWake | BulkRedrive
 Tell = Callable[[list[BulkOutcome]], AuditedAction]
 
 

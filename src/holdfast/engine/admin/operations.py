@@ -14,7 +14,6 @@ from holdfast.engine.admin import sessions as _sessions
 from holdfast.engine.admin import workers as _workers
 from holdfast.engine.component import Component, reading, writing
 from holdfast.model import WorkerRecord
-from holdfast.model.hint import Hint
 from holdfast.store import Row, Tx, q
 
 _Answer = TypeVar("_Answer")
@@ -75,12 +74,7 @@ class Queues(Component):
     """Pausing and resuming queues."""
 
     pause = writing(_queues.pause)
-
-    async def resume(self, queue: str, *, tenant: str = "default") -> bool:
-        resumed = await self.store.write(lambda tx: _queues.resume(tx, queue, tenant=tenant))
-        self.ctx.hint([Hint(queue)])
-        return resumed
-
+    resume = writing(_queues.resume)
     all = reading(_queues.listed)
 
 

@@ -6,7 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.engine.context import EngineContext
 from holdfast.lifecycle import State
+from holdfast.model.hint import Hint
 from holdfast.model.names import check_name
 from holdfast.store import Row, Tx, q
 
@@ -49,5 +51,7 @@ async def pause(tx: Tx, queue: str, *, tenant: str = "default", by: str | None =
     await tx.one(q.pause_queue, tenant=check_name(tenant, "tenant"), name=check_name(queue, "queue"), by=by)
 
 
-async def resume(tx: Tx, name: str, *, tenant: str = "default") -> bool:
-    return await tx.one(q.resume_queue, tenant=check_name(tenant, "tenant"), name=check_name(name, "queue")) is not None
+async def resume(tx: Tx, ctx: EngineContext, queue: str, *, tenant: str = "default") -> bool:
+    row = await tx.one(q.resume_queue, tenant=check_name(tenant, "tenant"), name=check_name(queue, "queue"))
+    tx.after_commit(lambda: ctx.hint([Hint(queue)]))
+    return row is not None

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 from holdfast.engine.claim import check_list
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_loss, is_loss
-from holdfast.engine.fail import Lost, stored_error
+from holdfast.engine.fail import Lost, reset_parts, stored_error
 from holdfast.engine.hooks.moves import Found, each_by_itself
 from holdfast.engine.move import move
-from holdfast.engine.parts import reset_parts
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.model.numbers import check_limit

@@ -44,15 +44,8 @@ class QueueDepth(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.waiting + self.later + self.running
 
     def __add__(self, other: QueueDepth) -> QueueDepth:
-        return QueueDepth(
-            self.waiting + other.waiting,
-            self.paused + other.paused,
-            self.delayed + other.delayed,
-            self.retrying + other.retrying,
-            self.created + other.created,
-            self.running + other.running,
-            max(self.oldest_seconds, other.oldest_seconds),
-        )
+        counts = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__[:-1]}
+        return QueueDepth(**counts, oldest_seconds=max(self.oldest_seconds, other.oldest_seconds))
 
 
 class QueueStats(msgspec.Struct, frozen=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.engine.admin import queues
 from holdfast.engine.admin.queues import Queue
-from holdfast.model.hint import Hint
 from holdfast.server.api.admin import deed, operate
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
@@ -38,6 +37,5 @@ async def pause(server: ServerState, request: HttpRequest) -> Reply:
 async def resume(server: ServerState, request: HttpRequest) -> Reply:
     name, tenant = request.path["queue"], request.query.tenant
     told = deed(request, "queue.resume", name, tenant=tenant)
-    await operate(server, told, lambda tx, _: queues.resume(tx, name, tenant=tenant))
-    server.engine.ctx.hint([Hint(name)])
+    await operate(server, told, lambda tx, ctx: queues.resume(tx, ctx, name, tenant=tenant))
     return Reply(200, QueueMoved(tenant, name, paused=False))
