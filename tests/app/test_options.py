@@ -30,7 +30,7 @@ async def enqueued(job_type: Definition[[], None], **options: Any) -> Job:
 
 async def policy_of(app: App, job: JobHandle[Any] | Job) -> Policy:
     found = await job.get() if isinstance(job, JobHandle) else job
-    return await (await app.engine()).reads.policy(found.policy)
+    return (await (await app.engine()).reads.snapshot(found.policy)).policy
 
 
 async def test_without_options_a_job_uses_the_values_of_its_type(app: App, mail: Definition[[], None]) -> None:

@@ -131,7 +131,7 @@ async def test_a_setting_that_is_given_wins_over_what_transcode_does_with_parts(
         async def film() -> None: ...
 
         try:
-            policy = await (await app.engine()).reads.policy((await (await film.enqueue()).get()).policy)
+            policy = (await (await app.engine()).reads.snapshot((await (await film.enqueue()).get()).policy)).policy
             assert (policy.keep_completed_parts, policy.discard_partial_parts) == wanted
         finally:
             await app.close()
@@ -155,7 +155,7 @@ async def test_part_settings_apply_where_neither_job_type_nor_lifecycle_sets_the
     try:
         engine, found = await app.engine(), []
         for job in (await by_settings.enqueue(), await by_job_type.enqueue(), await film.enqueue()):
-            policy = await engine.reads.policy((await job.get()).policy)
+            policy = (await engine.reads.snapshot((await job.get()).policy)).policy
             found.append((policy.keep_completed_parts, policy.discard_partial_parts))
         assert found == [(False, True), (True, False), (False, True)]
     finally:

@@ -45,7 +45,7 @@ async def test_unknown_policy_fields_of_a_newer_version_are_ignored_and_logged_o
     await change_policy(engine, lease.id, with_new_knobs)
     caplog.set_level(logging.WARNING)
     for _ in range(2):
-        policy = await engine.reads.policy(lease.policy)
+        policy = (await engine.reads.snapshot(lease.policy)).policy
         engine.ctx.registry.forget()
     assert policy.max_lost == 7
     assert policy.reaping is Policy().reaping
@@ -58,7 +58,7 @@ async def test_unknown_policy_fields_of_a_newer_version_are_ignored_and_logged_o
 async def test_each_policy_is_read_with_its_own_values(engine: Engine, worker: str) -> None:
     leases = [await run(engine, worker, policy={"max_lost": lost}) for lost in (7, 8)]
     engine.ctx.registry.forget()
-    assert [(await engine.reads.policy(lease.policy)).max_lost for lease in leases] == [7, 8]
+    assert [(await engine.reads.snapshot(lease.policy)).policy.max_lost for lease in leases] == [7, 8]
 
 
 @pytest.mark.parametrize("body", ["no JSON at all", "[]", "{}", NEWER])
@@ -77,7 +77,7 @@ async def test_a_worker_can_claim_and_fail_a_job_whose_policy_it_cannot_read(
 ) -> None:
     lease = await run(engine, worker)
     await change_policy(engine, lease.id, body)
-    assert (await engine.reads.policy(lease.policy)).lease_seconds == 30
+    assert (await engine.reads.snapshot(lease.policy)).policy.lease_seconds == 30
     settled = await engine.fail(worker, lease.id, lease.token, "E_X")
     assert settled.state == "retrying"
 

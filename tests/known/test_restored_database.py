@@ -98,7 +98,7 @@ async def test_a_running_process_drops_its_caches_after_a_restore(
     async with process(fresh_postgres_url) as engine:
         await engine.job_types.declare(JobType(name="echo", queue="fast", policy={"max_lost": 7}))
         before = await engine.reads.get((await engine.create(NewJob(type="echo", tenant="a"))).id)
-        assert (await engine.reads.policy(before.policy)).max_lost == 7
+        assert (await engine.reads.snapshot(before.policy)).policy.max_lost == 7
 
         await administer(postgres_server_url, f"DROP DATABASE {name} WITH (FORCE)")
         await administer(postgres_server_url, f"ALTER DATABASE {name}_backup RENAME TO {name}")
@@ -106,7 +106,7 @@ async def test_a_running_process_drops_its_caches_after_a_restore(
             theirs = await another.reads.get((await another.create(NewJob(type="mail", tenant="b"))).id)
             assert theirs.policy == before.policy, "the same id, for something else"
 
-        assert (await engine.reads.policy(theirs.policy)).max_lost == 3
+        assert (await engine.reads.snapshot(theirs.policy)).policy.max_lost == 3
         made = await engine.create(NewJob(type="echo", tenant="a"))
         assert await lane_of(engine, made.id) == [("a", "fast", "echo")], "as it was declared, though that was lost"
 

@@ -64,7 +64,7 @@ async def running(engine: Engine, number: int) -> list[Any]:
 
 
 async def seen_of(engine: Engine, job: Any) -> dict[str, Any]:
-    policy = await engine.reads.policy(job.policy)
+    policy = (await engine.reads.snapshot(job.policy)).policy
     return {
         "type": job.type,
         "lease": policy.lease_seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks.hooks import Hooks
@@ -35,7 +35,6 @@ class EngineLimits:
     hook_seconds: float = 10.0
 
 
-_Answer = TypeVar("_Answer")
 Observer = Callable[[Query, list[Row], str], None]
 
 

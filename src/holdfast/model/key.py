@@ -43,9 +43,7 @@ class Kind(StrEnum):
 SCOPES = {
     Kind.CLIENT: (Scope.JOBS_CREATE, Scope.JOBS_READ, Scope.JOBS_CANCEL),
     Kind.WORKER: (Scope.WORK,),
-    Kind.ADMIN: (
-        *(Scope.ADMIN_READ, Scope.ADMIN_PAYLOAD, Scope.ADMIN_OPERATE, Scope.ADMIN_KEYS, Scope.ADMIN_WEBHOOKS),
-    ),
+    Kind.ADMIN: (Scope.ADMIN_READ, Scope.ADMIN_PAYLOAD, Scope.ADMIN_OPERATE, Scope.ADMIN_KEYS, Scope.ADMIN_WEBHOOKS),
 }
 # By default, admin keys may only read.
 _UNLESS_TOLD = {**SCOPES, Kind.ADMIN: (Scope.ADMIN_READ,)}

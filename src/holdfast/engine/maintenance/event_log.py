@@ -15,6 +15,11 @@ JUMP = 2**32  # more transactions than the old server can have run since the dum
 
 _LOCK = Query("lock_event_log", "LOCK TABLE holdfast_event_log IN ACCESS EXCLUSIVE MODE")
 
+_REBASED = (
+    "the database was restored on another server, whose transaction ids are lower than the positions in the event "
+    "log; the log was rebased: webhooks and streams continue where they were"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -29,11 +34,4 @@ async def rebase_within(tx: Tx) -> None:
     await tx.all(_LOCK)
     if await is_ahead(tx):  # another process may have done it
         await tx.all(q.rebase, jump=JUMP)
-        tx.after_commit(_log_rebase)
-
-
-def _log_rebase() -> None:
-    log.warning(
-        "the database was restored on another server, whose transaction ids are lower than the positions in the event "
-        "log; the log was rebased: webhooks and streams continue where they were"
-    )
+        tx.after_commit(lambda: log.warning(_REBASED))

@@ -148,16 +148,12 @@ async def last_sweep(tx: Tx, ctx: EngineContext) -> LastSweep:
     if row["set_back"]:
         return LastSweep(set_back=True)
     if row["stale"]:
-        row = await _mark(tx, ctx) or row
+        row = await record_sweep(tx, ctx) or row
     return LastSweep(in_grace=bool(row["in_grace"]))
 
 
-async def record_sweep(tx: Tx, ctx: EngineContext) -> bool:
-    """Record a sweep that had nothing to reap. False: the last one is recent, in the future, or there is none."""
-    return await _mark(tx, ctx) is not None
-
-
-async def _mark(tx: Tx, ctx: EngineContext) -> Row | None:
+async def record_sweep(tx: Tx, ctx: EngineContext) -> Row | None:
+    """Record a sweep. None: the last one is recent, in the future, or there is none."""
     return await tx.one(
         q.mark_sweep,
         pause=pause_of(ctx),

@@ -15,7 +15,7 @@ from holdfast.engine.reads import queue_stats as _depths
 from holdfast.engine.reads import read as _read
 from holdfast.engine.reads import why as _why
 from holdfast.engine.registry import TYPES_FRESH_SECONDS, Snapshot
-from holdfast.lifecycle import Lifecycles, Policy
+from holdfast.lifecycle import Lifecycles
 from holdfast.model import Job, JobType, Part
 from holdfast.store import Row, q
 from holdfast.store.diagnostics import postgres_state, sqlite_state, weak_settings
@@ -80,17 +80,13 @@ class Reads(Component):
         return await self.store.read(self.ctx.registry.types)
 
     async def snapshot(self, number: int) -> Snapshot:
-        """The policy of this number, with its lifecycle."""
+        """The policy that a lease or a job names, with its lifecycle; it never changes."""
         return await self.store.read(lambda tx: self.ctx.registry.snapshot(tx, number))
 
     async def snapshots(self, jobs: list[Job]) -> dict[int, Snapshot]:
         """The lifecycle and the policy that each job was created under, by the number that the job names."""
         policies = {job.policy for job in jobs}
         return await self.store.read(lambda tx: self.ctx.registry.snapshots(tx, policies))
-
-    async def policy(self, number: int) -> Policy:
-        """The policy that a lease or a job names; it never changes."""
-        return (await self.snapshot(number)).policy
 
     async def policies_of_jobs(self, job_ids: list[str]) -> dict[str, int]:
         """The numbers of the policies that jobs were created under."""

@@ -46,7 +46,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         """The given fields, validated."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         for several in given.keys() & {"states", "lifecycle_states", "types", "queues"}:
-            given[several] = _listed(given[several], several)
+            if not isinstance(given[several], list | tuple | set | frozenset):
+                raise InvalidField(f"{several} must be a list, got {quoted(given[several])}", field=several)
+            given[several] = list(given[several])
         known = [state.value for state in State]
         for state in given.get("states", ()):
             if state not in known:
@@ -64,12 +66,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
                 if field in given:
                     check(given[field], field)
         return given
-
-
-def _listed(names: Any, field: str) -> list[Any]:
-    if not isinstance(names, list | tuple | set | frozenset):
-        raise InvalidField(f"{field} must be a list, got {quoted(names)}", field=field)
-    return list(names)
 
 
 ALL_JOBS = Filter()

@@ -41,12 +41,11 @@ async def why(tx: Tx, ctx: EngineContext, job_id: str, tenant: str | None = None
     if job.state is State.QUEUED and job.reason == WAITING_FOR_CHILDREN and not job.due:
         return [*clauses, await _children(tx, job)]
     waits = (job.run_at - now).total_seconds()
+    because = f" ({job.reason})" if job.reason and not job.attempt else ""  # of a retry, the state clause says it
     clauses.append(
         Clause("time", waits <= 0, f"it may run since {job.run_at:%Y-%m-%d %H:%M:%S} UTC")
         if waits <= 0
-        else Clause(
-            "time", False, f"it waits {waits:.0f} s more, until {job.run_at:%Y-%m-%d %H:%M:%S} UTC{_because(job)}"
-        )
+        else Clause("time", False, f"it waits {waits:.0f} s more, until {job.run_at:%Y-%m-%d %H:%M:%S} UTC{because}")
     )
     if waits <= 0 and not job.due:
         clauses.append(Clause("due", False, "it is due; the next claim or maintenance run makes it claimable"))
@@ -66,11 +65,6 @@ def in_short(clauses: list[Clause]) -> str:
     if broken is None:
         return "Nothing blocks it: the next free worker claims it."
     return f"{broken.says[0].upper()}{broken.says[1:]}."
-
-
-def _because(job: Job) -> str:
-    """The reason of a delay; for a retry, the state clause has it."""
-    return f" ({job.reason})" if job.reason and not job.attempt else ""
 
 
 def _state(job: Job, word: str) -> Clause:

@@ -120,7 +120,7 @@ class DatabaseSource:
     async def _policy(self, number: int) -> Policy:
         if len(self._policies) >= POLICIES_MAX:  # jobs with their own policies are unbounded
             self._policies.clear()
-        found = self._policies[number] = await self.engine.reads.policy(number)
+        found = self._policies[number] = (await self.engine.reads.snapshot(number)).policy
         return found
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
