@@ -48,20 +48,20 @@ def test_every_peer_has_a_driver_and_exact_versions() -> None:
         assert all("==" in line for line in file.read_text().splitlines()), file.name
 
 
-def test_a_run_counts_from_when_all_its_processes_are_at_work() -> None:
+def test_a_run_is_measured_from_the_time_when_all_processes_work() -> None:
     marks = [Mark(1, 10), Mark(1, 20), Mark(2, 30), Mark(1, 40)]
     assert all_at_work(marks, processes=2) == 30
     assert all_at_work([*marks, Mark(3, 50)], processes=2) == 10  # a process for each job
 
 
-def test_the_page_shows_the_results_that_lie_beside_it() -> None:
+def test_the_performance_page_shows_the_stored_results() -> None:
     if not RESULTS.exists():
         pytest.skip("no benchmark results are published yet: run make bench-peers")
     page = PAGE.read_text(encoding="utf-8")
     assert page == with_results(page, json.loads(RESULTS.read_text()))
 
 
-def test_unknown_peers_and_cells_are_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_peer_or_cell_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--only", "sidekiq"], ["--cells", "lunch"]):
         with pytest.raises(SystemExit):
             main(words)

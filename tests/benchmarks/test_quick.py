@@ -29,7 +29,7 @@ def results_of(benchmark: Any, store: str, directory: Path) -> list[Any]:
     return list(results["stores"][store])
 
 
-def test_the_benchmark_of_hooks_gives_every_figure(store: str, tmp_path: Path) -> None:
+def test_the_hooks_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:
     results = results_of(hooks, store, tmp_path)
     assert [(one["figure"], one["side"]) for one in results] == [
         (figure.name, side) for figure in hooks.figures(hooks.QUICK) for side in (hooks.BESIDE, hooks.HOOKED)
@@ -37,7 +37,7 @@ def test_the_benchmark_of_hooks_gives_every_figure(store: str, tmp_path: Path) -
     assert all(one["ratio"] > 0 for one in results)
 
 
-def test_the_core_benchmark_gives_every_figure_and_every_crowd(
+def test_the_core_benchmark_measures_every_figure_and_concurrency(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = results_of(core, store, tmp_path)
@@ -50,7 +50,7 @@ def test_the_core_benchmark_gives_every_figure_and_every_crowd(
     assert "claim+complete by 100" in capsys.readouterr().out
 
 
-def test_the_comparison_of_refusals_gives_every_way_and_what_it_lets_through(store: str, tmp_path: Path) -> None:
+def test_the_illegal_transition_benchmark_compares_every_guard(store: str, tmp_path: Path) -> None:
     """S5: the database itself refuses illegal SQL, whoever types it."""
     results = {result["way"]: result["refuses"] for result in results_of(refusal, store, tmp_path)}
     assert list(results) == [way.name for way in refusal.WAYS]
@@ -58,19 +58,19 @@ def test_the_comparison_of_refusals_gives_every_way_and_what_it_lets_through(sto
     assert all(results["the schema's triggers before"].values())
 
 
-def test_the_comparison_of_leases_measures_every_way(store: str, tmp_path: Path) -> None:
+def test_the_lease_benchmark_measures_every_strategy(store: str, tmp_path: Path) -> None:
     results = results_of(leases, store, tmp_path)
     assert len(results) == 2 * len(leases.PAYLOADS)
     assert all(list(result["ways"]) == list(leases.WAYS) for result in results)
 
 
-def test_the_cost_of_hints_is_measured_for_every_way_to_create(store: str, tmp_path: Path) -> None:
+def test_the_hint_benchmark_measures_every_way_to_create_jobs(store: str, tmp_path: Path) -> None:
     """K32."""
     results = [result["figure"] for result in results_of(hints, store, tmp_path)]
     assert results == [*hints.figures(1), "waiting"]
 
 
-def test_the_cost_of_streams_is_measured(store: str, tmp_path: Path) -> None:
+def test_the_stream_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:
     """F39."""
     [result] = results_of(streams, store, tmp_path)
     assert result["streams"] == streams.QUICK.streams
@@ -79,20 +79,20 @@ def test_the_cost_of_streams_is_measured(store: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_the_cost_of_http_is_measured(tmp_path: Path) -> None:
+def test_the_http_benchmark_measures_every_figure(tmp_path: Path) -> None:
     rounds, *figures = results_of(http, "postgres", tmp_path)
     assert list(rounds["rounds"]) == ["bare POST", "POST /jobs", "bare GET", "GET /jobs/{id}", "inserts"]
     assert [figure["figure"] for figure in figures] == [*http.TARGETS, "POST /jobs, p99 over p50"]
     assert all(figure["value"] > 0 for figure in figures)
 
 
-def test_the_cost_of_a_server_between_worker_and_database_is_measured(store: str, tmp_path: Path) -> None:
+def test_the_remote_worker_benchmark_compares_it_with_a_local_worker(store: str, tmp_path: Path) -> None:
     results = results_of(remote, store, tmp_path)
     assert [result["figure"] for result in results] == [f"drain, {slots} slots" for slots in remote.SLOTS]
 
 
 @pytest.mark.postgres
-def test_what_idle_workers_send_is_counted(tmp_path: Path) -> None:
+def test_the_idle_benchmark_counts_the_queries_of_idle_workers(tmp_path: Path) -> None:
     """A few processes, for a moment: that each of them polls, and a broker is used, shows in the statements."""
     idle.main(["--quick", "--results", str(tmp_path)])
     [file] = tmp_path.iterdir()
@@ -103,7 +103,7 @@ def test_what_idle_workers_send_is_counted(tmp_path: Path) -> None:
     assert with_broker["share"] > 0
 
 
-def test_the_cost_of_being_seen_is_measured(store: str, tmp_path: Path) -> None:
+def test_the_observability_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:
     """R000-72: what metrics, logs and traces take from the drain of a queue."""
     results = results_of(observing, store, tmp_path)
     assert [result["figure"] for result in results] == [*observing.TARGETS]
@@ -111,7 +111,7 @@ def test_the_cost_of_being_seen_is_measured(store: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_every_way_to_send_hints_is_measured(tmp_path: Path) -> None:
+def test_the_dispatch_benchmark_measures_every_broker(tmp_path: Path) -> None:
     results = results_of(dispatch, "postgres", tmp_path)
     figures = [*(f"start, {mode}" for mode in dispatch.QUICK.processes), "drain", *hints.figures(1)]
     assert [result["figure"] for result in results] == figures
@@ -119,7 +119,7 @@ def test_every_way_to_send_hints_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_the_time_without_a_broker_is_measured(tmp_path: Path) -> None:
+def test_the_outage_benchmark_measures_every_broker(tmp_path: Path) -> None:
     """L6."""
     results = results_of(outage, "postgres", tmp_path)
     assert len(results) == (len(MODES) - 1) * len(outage.QUICK.cases) * len(outage.BOUNDS)

@@ -18,7 +18,7 @@ from holdfast.engine import Engine
 from holdfast.settings import Settings
 from holdfast.store.queries import Query
 from tests.cli.processes import on_terminal, without_escapes
-from tests.cli.stories import dead, half_done, succeeded
+from tests.cli.sample_jobs import dead, half_done, succeeded
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"

@@ -15,7 +15,7 @@ from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.processes import holdfast as run_holdfast
 from tests.cli.processes import on_terminal, without_escapes
-from tests.cli.stories import succeeded
+from tests.cli.sample_jobs import succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ async def counted(engine: Engine) -> dict[tuple[str, State], int]:
     return {(kind, state): jobs for _, kind, state, jobs in await engine.reads.counts()}
 
 
-def test_it_measures_and_leaves_no_job_behind(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_bench_prints_figures_and_leaves_no_jobs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(lambda engine: succeeded(engine, type="older"))
     measured = holdfast("bench", "--jobs", "200", "--yes", "--json").json
     assert (measured["jobs"], measured["processes"], measured["concurrency"]) == (200, 1, 10)
@@ -37,7 +37,7 @@ def test_it_measures_and_leaves_no_job_behind(holdfast: Holdfast, meanwhile: Mea
     assert holdfast("queues", "list", "--json").json["queues"][0]["pausedAt"] is None
 
 
-def test_several_processes_and_a_table(tmp_path: Path) -> None:
+def test_bench_with_several_processes_prints_a_table(tmp_path: Path) -> None:
     code, seen = on_terminal("bench", "--jobs", "100", "--processes", "2", "--concurrency", "3", folder=tmp_path)
     said = without_escapes(seen)
     assert code == 0
@@ -47,7 +47,7 @@ def test_several_processes_and_a_table(tmp_path: Path) -> None:
     assert "what remains:" in said
 
 
-def test_where_others_work_it_asks(tmp_path: Path) -> None:
+def test_bench_asks_for_confirmation_when_the_database_is_in_use(tmp_path: Path) -> None:
     job = run_holdfast("jobs", "create", "send-email", folder=tmp_path).stdout.strip()
     refused = run_holdfast("bench", folder=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -57,14 +57,14 @@ def test_where_others_work_it_asks(tmp_path: Path) -> None:
     assert run_holdfast("jobs", "list", folder=tmp_path).stdout.split("\t")[0] == job
 
 
-def test_ctrl_c_removes_what_was_made_so_far(tmp_path: Path) -> None:
+def test_ctrl_c_removes_the_jobs_created_so_far(tmp_path: Path) -> None:
     code, seen = on_terminal("bench", "--jobs", "3000", folder=tmp_path, interrupt_at="raw SQL, drain")
     assert (code, "Traceback" in seen) == (130, False)
     assert run_holdfast("jobs", "list", "--type", NAME, folder=tmp_path).stdout == ""
     assert run_holdfast("queues", "list", folder=tmp_path).stdout == "", "nor is the queue still paused"
 
 
-def test_what_a_killed_run_left_waiting_is_taken_away_first(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_jobs_left_by_a_killed_run_are_removed_first(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(lambda engine: engine.create_many([NewJob(type=NAME, queue=NAME, payload={"text": "x"})] * 3))
     assert holdfast("bench", "--jobs", "20", "--json").code == 0
     assert meanwhile(counted) == {(NAME, State.CANCELED): 3}
@@ -80,7 +80,7 @@ def test_a_worker_that_does_not_start_is_an_error_that_says_why(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--jobs", "many"], ["--processes", "0"]])
-def test_numbers_that_cannot_be_are_usage_errors(holdfast: Holdfast, arguments: list[str]) -> None:
+def test_invalid_numbers_are_usage_errors(holdfast: Holdfast, arguments: list[str]) -> None:
     assert holdfast("bench", *arguments).code == 2
 
 

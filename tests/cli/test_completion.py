@@ -62,7 +62,7 @@ def test_every_command_and_every_option_is_in_the_script(shell: str, capsys: pyt
 
 
 @pytest.mark.parametrize("shell", list(SCRIPTS))
-def test_the_shell_can_read_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shell_accepts_its_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not on the PATH")

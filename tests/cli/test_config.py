@@ -34,7 +34,7 @@ def test_every_setting_is_shown_with_its_origin(
     assert rows["max_runtime_seconds"] == ("off", "default")
 
 
-def test_settings_of_one_lifecycle_are_shown_too(
+def test_settings_of_a_lifecycle_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R003-135, R003-139."""
@@ -45,7 +45,7 @@ def test_settings_of_one_lifecycle_are_shown_too(
     assert rows["lifecycle_transcode_no_progress_seconds"] == ("off", "environment")
 
 
-def test_a_lifecycle_nobody_declared_is_a_usage_error(
+def test_an_undeclared_lifecycle_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOLDFAST_LIFECYCLE_TRANSCOD_LEASE_SECONDS", "60")
@@ -54,7 +54,7 @@ def test_a_lifecycle_nobody_declared_is_a_usage_error(
     assert "did you mean 'lifecycle_transcode_lease_seconds'?" in answer.err
 
 
-def test_json_names_the_variable_that_would_set_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_names_the_environment_variable_of_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
     settings = {setting["name"]: setting for setting in show(capsys, "--json").json["settings"]}
     assert settings["lease_seconds"] == {
         "name": "lease_seconds",
@@ -73,9 +73,7 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert "postgresql://app:***@db/jobs?sslmode=require&sslpassword=***" in shown
 
 
-def test_a_secret_is_not_shown_whatever_it_looks_like(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_of_any_form_is_not_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """SEC-39: the address of a chat's webhook is a secret as a whole, and a secret may look like an address."""
     for name in ("ADMIN_SECRET", "WORKER_KEY", "ALERT_WEBHOOK_URL"):
         monkeypatch.setenv(f"HOLDFAST_{name}", "https://hooks.example.com/s3cret")
@@ -96,7 +94,7 @@ def test_a_secret_is_not_shown_whatever_it_looks_like(
         ("", ""),
     ],
 )
-def test_every_form_of_secret_is_shown_without_it(url: str, shown: str) -> None:
+def test_urls_are_shown_without_their_secrets(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 

@@ -18,7 +18,7 @@ from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.background import Background, until
 from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast
-from tests.cli.stories import claimed
+from tests.cli.sample_jobs import claimed
 
 APP = """
 import asyncio
@@ -75,7 +75,7 @@ def create(folder: Path, job_type: str, payload: str, url: str = "") -> str:
 
 @pytest.mark.slow
 @pytest.mark.sqlite
-def test_the_example_shows_each_way_that_a_job_can_go(tmp_path: Path) -> None:
+def test_the_example_app_shows_each_outcome_of_a_job(tmp_path: Path) -> None:
     with Background("dev", folder=tmp_path) as dev:
         dev.until_it_says(
             'hello       succeeded  attempt 1 of 5: "Hello, world!"',
@@ -99,7 +99,7 @@ def test_the_example_shows_each_way_that_a_job_can_go(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sqlite
-def test_the_example_hands_in_its_jobs_once(tmp_path: Path) -> None:
+def test_the_example_app_creates_its_jobs_once(tmp_path: Path) -> None:
     for _ in range(2):
         with Background("dev", "--quiet", folder=tmp_path) as dev:
             dev.until_it_says("Ctrl-C stops it")
@@ -114,7 +114,7 @@ CHECKPOINT = "SELECT checkpoint FROM holdfast_jobs WHERE id = ?"
 
 @pytest.mark.slow
 @pytest.mark.sqlite
-def test_a_job_goes_on_where_it_was_when_the_process_was_killed(tmp_path: Path) -> None:
+def test_a_job_resumes_after_the_process_was_killed(tmp_path: Path) -> None:
     with Background("dev", "--app", "holdfast.example:app", folder=tmp_path) as first:
         first.until_it_says(f"kill -9 {first.process.pid}")
         job = create(tmp_path, "count", '{"to": 50}')
@@ -131,7 +131,7 @@ def test_a_job_goes_on_where_it_was_when_the_process_was_killed(tmp_path: Path) 
 # -- an app of one's own ----------------------------------------------------------------------------------------
 
 
-def test_jobs_from_another_terminal_are_run_and_told(tasks: Background, folder: Path, store_url: str) -> None:
+def test_jobs_created_in_another_terminal_are_run_and_printed(tasks: Background, folder: Path, store_url: str) -> None:
     create(folder, "twice", '{"number": 21}', store_url)
     tasks.until_it_says("twice       succeeded  attempt 1 of 5: 42")
     assert """jobs create twice --payload '{"number":1}'""" in tasks.said
@@ -139,7 +139,7 @@ def test_jobs_from_another_terminal_are_run_and_told(tasks: Background, folder: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_what_runs_finish(
+def test_a_signal_lets_running_jobs_finish(
     tasks: Background, folder: Path, store_url: str, number: signal.Signals
 ) -> None:
     job = create(folder, "outlast", "{}", store_url)
@@ -151,7 +151,7 @@ def test_a_signal_lets_what_runs_finish(
     assert "1 of 5" in shown or "1/5" in shown
 
 
-def test_a_second_signal_ends_it_at_once(folder: Path, fresh_sqlite_url: str) -> None:
+def test_a_second_signal_exits_at_once(folder: Path, fresh_sqlite_url: str) -> None:
     with Background("dev", "--app", "tasks:app", folder=folder, HOLDFAST_DATABASE_URL=fresh_sqlite_url) as dev:
         dev.until_it_says("Ctrl-C stops it")
         job = create(folder, "sleep", '{"seconds": 600}', fresh_sqlite_url)
@@ -165,7 +165,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path, fresh_sqlite_url: str) ->
 
 
 @pytest.mark.sqlite
-def test_it_ends_when_nobody_reads_what_it_tells(folder: Path) -> None:
+def test_dev_exits_when_its_output_pipe_is_closed(folder: Path) -> None:
     with subprocess.Popen(
         [*PROGRAM, "dev", "--app", "tasks:app"],
         stdout=subprocess.PIPE,
@@ -199,7 +199,7 @@ def test_it_ends_when_nobody_reads_what_it_tells(folder: Path) -> None:
     ],
 )
 @pytest.mark.sqlite
-def test_an_app_that_is_not_there_is_a_sentence(folder: Path, app: str, says: str) -> None:
+def test_a_missing_app_is_an_error_message_without_traceback(folder: Path, app: str, says: str) -> None:
     for name, text in BROKEN.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
     done = holdfast("dev", "--app", app, folder=folder)
@@ -209,7 +209,7 @@ def test_an_app_that_is_not_there_is_a_sentence(folder: Path, app: str, says: st
 
 
 @pytest.mark.sqlite
-def test_an_app_that_names_its_database_is_run_there(folder: Path) -> None:
+def test_dev_uses_the_database_of_the_app(folder: Path) -> None:
     (folder / "elsewhere.py").write_text(APP.replace("App()", "App(database_url='sqlite:///own.db')"), encoding="utf-8")
     create(folder, "twice", '{"number": 4}', "sqlite:///own.db")
     with Background("dev", "--app", "elsewhere:app", folder=folder) as dev:
@@ -225,7 +225,7 @@ def test_an_app_without_jobs_is_served() -> None:
     assert "Holdfast serves pages:app, which defines no jobs, on SQLite in " in said
 
 
-def test_a_number_that_cannot_be_is_a_sentence(folder: Path) -> None:
+def test_an_invalid_number_is_an_error_message_without_traceback(folder: Path) -> None:
     done = holdfast("dev", "--app", "tasks:app", "--concurrency", "0", folder=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--concurrency must be a number from 1" in done.stderr
@@ -245,7 +245,7 @@ async def canceled(engine: Engine, job_type: str, jobs: int) -> None:
             return
 
 
-async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_burst_of_events_is_summarized(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     printer = EventPrinter(engine, await engine.reads.feed_end())
     await canceled(engine, "many", LINES_MAX + 5)
     assert await printer.poll()
@@ -255,7 +255,7 @@ async def test_a_flood_is_summed_up(engine: Engine, capsys: pytest.CaptureFixtur
     assert not await printer.poll()
 
 
-async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
+async def test_the_traceback_of_a_failed_attempt_is_printed_below_it(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printer = EventPrinter(engine, await engine.reads.feed_end())
@@ -269,7 +269,7 @@ async def test_the_traceback_of_a_failed_attempt_is_told_below_it(
     assert below == ["    Traceback (most recent call last):", "      connect(password=***)", "    OSError: no"]
 
 
-async def test_the_past_is_not_told_again(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_events_before_the_start_are_not_printed(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     await canceled(engine, "old", 1)
     printer = EventPrinter(engine, await engine.reads.feed_end())
     await canceled(engine, "new", 2)

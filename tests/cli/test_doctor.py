@@ -22,7 +22,7 @@ from holdfast.engine.reads import diagnosis
 from holdfast.model import NewJob
 from holdfast.store.diagnostics import PostgresState, SqliteState, TableBloat
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
-from tests.cli.stories import claimed, dead, succeeded
+from tests.cli.sample_jobs import claimed, dead, succeeded
 from tests.servers.redis import RedisServer
 
 DURABLE = {"fsync", "full_page_writes", "synchronous_commit"}  # the server for tests has these off, to be quick
@@ -77,7 +77,7 @@ def test_a_healthy_database_is_ok(holdfast: Holdfast, store_url: str) -> None:
     assert answer.code == (0 if store_url.startswith("sqlite") else 1)
 
 
-def test_a_server_that_may_forget_is_a_failure(on_postgres: Holdfast) -> None:
+def test_a_server_without_durable_commits_is_a_failure(on_postgres: Holdfast) -> None:
     answer = on_postgres("doctor")
     assert answer.code == 1
     for name in DURABLE:
@@ -104,7 +104,7 @@ def test_a_schema_of_a_newer_release_is_a_warning(holdfast: Holdfast, store_url:
     assert finding(holdfast("doctor"), "schema")[0] == "warn"
 
 
-def test_a_server_that_is_not_there_is_a_failure_and_its_password_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_server_is_a_failure_and_its_password_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     answer = on("postgresql://app:s3cret@127.0.0.1:1/jobs", capsys)("doctor")
     assert (answer.code, levels(answer)["database"]) == (1, "fail")
     assert "s3cret" not in answer.out
@@ -117,7 +117,7 @@ def test_a_wrong_setting_is_a_failure(on_sqlite: Holdfast, monkeypatch: pytest.M
     assert (answer.code, levels(answer)) == (1, {"settings": "fail"})
 
 
-def test_a_broker_that_cannot_be_is_a_failure_and_one_that_is_away_a_warning(
+def test_an_invalid_broker_is_a_failure_and_an_unreachable_one_a_warning(
     on_sqlite: Holdfast, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_sqlite("migrate")
@@ -133,7 +133,7 @@ def test_a_broker_that_cannot_be_is_a_failure_and_one_that_is_away_a_warning(
     assert finding(on_sqlite("doctor"), "broker") == ("ok", "redis is reachable")
 
 
-def test_an_index_that_is_gone_is_a_failure(holdfast: Holdfast, store_url: str) -> None:
+def test_a_missing_index_is_a_failure(holdfast: Holdfast, store_url: str) -> None:
     holdfast("migrate")
     execute(store_url, "DROP INDEX holdfast_jobs_claim")
     answer = holdfast("doctor")
@@ -141,7 +141,7 @@ def test_an_index_that_is_gone_is_a_failure(holdfast: Holdfast, store_url: str) 
     assert finding(answer, "indexes")[1].startswith("missing: holdfast_jobs_claim; ")
 
 
-def test_an_index_that_is_not_valid_is_a_failure(on_postgres: Holdfast, fresh_postgres_url: str) -> None:
+def test_an_invalid_index_is_a_failure(on_postgres: Holdfast, fresh_postgres_url: str) -> None:
     execute(
         fresh_postgres_url, "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = 'holdfast_jobs_claim'::regclass"
     )
@@ -203,7 +203,7 @@ def test_a_replica_and_an_old_server_are_failures() -> None:
     assert {found.level for found in postgres._durable(HEALTHY)} == {"ok"}
 
 
-def test_vacuum_that_is_off_or_does_not_keep_up_is_told() -> None:
+def test_disabled_or_lagging_autovacuum_is_reported() -> None:
     off = msgspec.structs.replace(HEALTHY, settings={**HEALTHY.settings, "autovacuum": "off"})
     assert [found.level for found in postgres._vacuum(off)] == ["fail", "ok"]
     crowded = msgspec.structs.replace(
@@ -219,7 +219,7 @@ def test_an_old_sqlite_library_is_a_warning_and_no_failure(version: str, level: 
     assert sqlite._version(state).level == level
 
 
-def test_a_file_without_a_log_or_with_faults_is_a_failure() -> None:
+def test_a_file_without_wal_or_with_corruption_is_a_failure() -> None:
     state = SqliteState(version="3.52.0", journal_mode="delete", faults=["row 7 missing"], indexes={})
     assert (sqlite._journal(state).level, sqlite._integrity(state).level) == ("fail", "fail")
 
@@ -250,9 +250,7 @@ def test_a_file_that_is_no_database_is_a_failure(on_sqlite: Holdfast, tmp_path: 
     assert (answer.code, levels(answer)["database"]) == (1, "fail")
 
 
-def test_jobs_that_do_not_get_on_are_warned_about(
-    holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stuck_jobs_are_warnings(holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SWEEP_SECONDS", "0.001")
     monkeypatch.setenv("HOLDFAST_STARTUP_GRACE_SECONDS", "0")
 
@@ -273,7 +271,7 @@ def test_jobs_that_do_not_get_on_are_warned_about(
     assert {level for name, level in levels(answer).items() if name not in DURABLE} == {"ok", "warn"}
 
 
-def test_jobs_of_a_paused_queue_wait_on_purpose(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_waiting_jobs_of_a_paused_queue_are_no_warning(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     """Of that very queue: another one, one of another tenant, or one that was opened again is none."""
     holdfast("jobs", "create", "a", "--queue", "mail")
     holdfast("queues", "pause", "films")
@@ -285,7 +283,7 @@ def test_jobs_of_a_paused_queue_wait_on_purpose(holdfast: Holdfast, meanwhile: M
     assert finding(holdfast("doctor"), "workers")[0] == "warn"
 
 
-def test_only_kinds_of_jobs_that_wait_now_are_looked_at(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_only_job_types_that_wait_now_are_checked(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     """Not one that is finished, nor one whose time is to come."""
     holdfast("jobs", "create", "later", "--delay", "1h")
 
@@ -310,7 +308,7 @@ def test_a_type_that_no_live_worker_runs_is_named(holdfast: Holdfast, meanwhile:
     assert says.startswith("no live worker can claim 'film' of queue 'default' (no live worker runs this type); ")
 
 
-def test_maintenance_that_has_nothing_to_do_may_rest(
+def test_idle_maintenance_is_no_warning(
     holdfast: Holdfast, meanwhile: Meanwhile, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is due or done needs none; one whose time is to come needs a sweep, and one of late."""
@@ -331,7 +329,7 @@ def test_maintenance_that_has_nothing_to_do_may_rest(
     assert (level, says.startswith("last ran at 20")) == ("warn", True)
 
 
-def test_another_loops_sweep_is_not_maintenance(holdfast: Holdfast, store_url: str) -> None:
+def test_a_sweep_of_another_loop_does_not_count_as_maintenance(holdfast: Holdfast, store_url: str) -> None:
     holdfast("jobs", "create", "later", "--delay", "1h")
     now = "9999999999999999" if store_url.startswith("sqlite") else "now()"
     execute(store_url, f"INSERT INTO holdfast_sweeps (name, swept_at) VALUES ('another', {now})")
@@ -339,7 +337,7 @@ def test_another_loops_sweep_is_not_maintenance(holdfast: Holdfast, store_url: s
     assert (level, says.startswith("has never run: ")) == ("warn", True)
 
 
-def test_only_deaths_and_only_those_of_the_last_hour_are_counted(
+def test_only_dead_jobs_of_the_last_hour_are_counted(
     holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(engine: Engine) -> None:
@@ -353,13 +351,13 @@ def test_only_deaths_and_only_those_of_the_last_hour_are_counted(
     assert finding(holdfast("doctor"), "dead jobs")[0] == "ok"
 
 
-def test_a_lease_that_has_just_ended_is_left_to_maintenance(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_a_lease_that_has_just_expired_is_no_warning(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(lambda engine: claimed(engine, policy={"lease_seconds": 0.05, "heartbeat_seconds": 0.01}))
     time.sleep(0.1)
     assert finding(holdfast("doctor"), "leases") == ("ok", "no expired lease is waiting to be reaped")
 
 
-def test_what_is_not_deleted_for_want_of_an_extension_is_told() -> None:
+def test_jobs_that_are_kept_because_of_a_missing_extension_are_reported() -> None:
     found = jobs._retention(Overdue(jobs=3), ["notes"])
     assert (found.level, "; no live process has extension notes, which is needed" in found.says) == ("warn", True)
     assert "notes" not in jobs._retention(Overdue(deliveries=3), ["notes"]).says

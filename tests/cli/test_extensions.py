@@ -21,7 +21,7 @@ async def retired(engine: Engine) -> None:
     await engine.create(NewJob(type="n"))
 
 
-def test_one_is_listed_and_forgotten(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_an_extension_is_listed_and_forgotten(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(retired)
     assert holdfast("extensions", "list").rows == [["notes", "no", "never", "n", "1"]]
     [listed] = holdfast("extensions", "list", "--json").json["extensions"]
@@ -40,7 +40,7 @@ def test_one_is_listed_and_forgotten(holdfast: Holdfast, meanwhile: Meanwhile) -
 
 
 @pytest.mark.parametrize(("typed", "left"), [("n\n", 1), ("y\n", 0)])
-def test_it_asks_first(
+def test_forget_asks_for_confirmation(
     holdfast: Holdfast, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch, typed: str, left: int
 ) -> None:
     meanwhile(retired)
@@ -54,7 +54,7 @@ def test_it_asks_first(
     assert len(holdfast("extensions", "list").rows) == left
 
 
-def test_not_while_a_live_process_has_it(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_an_extension_of_a_live_process_cannot_be_forgotten(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def alive(engine: Engine) -> None:
         await retired(engine)
         await engine.maintenance.extension_tasks([])

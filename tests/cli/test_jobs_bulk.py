@@ -12,7 +12,7 @@ from holdfast.lifecycle import BUILT_IN, Machine, State
 from holdfast.lifecycle.render import from_data, to_data
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
-from tests.cli.stories import claimed, dead, succeeded
+from tests.cli.sample_jobs import claimed, dead, succeeded
 
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
@@ -41,7 +41,7 @@ def test_a_waiting_job_is_canceled_at_once_and_a_running_one_is_asked_to_stop(
     assert holdfast("jobs", "show", lease.id, "--json").json["cancelRequestedAt"] is not None
 
 
-def test_a_delayed_job_is_woken_and_one_that_runs_will_not_wait(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_a_delayed_job_is_woken_and_waking_a_running_job_is_an_error(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def delayed(engine: Engine) -> str:
         return (await engine.create(NewJob(type="later", delay_seconds=3600))).id
 
@@ -54,7 +54,7 @@ def test_a_delayed_job_is_woken_and_one_that_runs_will_not_wait(holdfast: Holdfa
     assert holdfast("jobs", "show", waiting, "--json").json["reason"] == "woken"
 
 
-def test_the_exit_code_tells_of_the_first_refusal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_the_exit_code_is_that_of_the_first_error(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     done = meanwhile(succeeded)
     refused = holdfast("jobs", "cancel", done)
     assert (refused.code, refused.rows) == (
@@ -78,7 +78,7 @@ def test_the_exit_code_tells_of_the_first_refusal(holdfast: Holdfast, meanwhile:
     }
 
 
-def test_a_filter_cancels_what_it_finds_over_many_pages(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_a_filter_cancels_jobs_over_many_pages(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> None:
         await engine.create_many([NewJob(type="crawl") for _ in range(450)])
         await engine.create(NewJob(type="other"))
@@ -90,14 +90,14 @@ def test_a_filter_cancels_what_it_finds_over_many_pages(holdfast: Holdfast, mean
     assert holdfast("jobs", "cancel", "--type", "crawl", "--yes").out == "no job matches\n"
 
 
-def test_a_limit_stops_early_with_the_newest(holdfast: Holdfast) -> None:
+def test_a_limit_selects_the_newest_jobs(holdfast: Holdfast) -> None:
     for _ in range(3):
         holdfast("jobs", "create", "a")
     assert holdfast("jobs", "cancel", "--type", "a", "--limit", "2", "--yes").out == "2 jobs canceled\n"
     assert states(holdfast) == ["queued", "canceled", "canceled"]
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_a_dry_run_prints_the_same_and_changes_nothing(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> tuple[str, str, str]:
         _, running = await claimed(engine)
         waiting = await engine.create(NewJob(type="render"))
@@ -134,7 +134,7 @@ def test_neither_ids_nor_a_filter_or_both_is_a_usage_error(holdfast: Holdfast, v
         assert says in answer.err
 
 
-def test_where_nobody_can_be_asked_yes_must_be_said(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_the_option_yes_is_required(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     holdfast("jobs", "create", "a")
     answer = holdfast("jobs", "cancel", "--type", "a")
@@ -144,7 +144,7 @@ def test_where_nobody_can_be_asked_yes_must_be_said(holdfast: Holdfast, monkeypa
 
 
 @pytest.mark.parametrize(("typed", "code", "after"), [("y\n", 0, "canceled"), ("n\n", 1, "queued"), ("", 1, "queued")])
-def test_on_a_terminal_a_person_is_asked(
+def test_on_a_terminal_the_command_asks_for_confirmation(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, after: str
 ) -> None:
     holdfast("jobs", "create", "a")
@@ -155,7 +155,7 @@ def test_on_a_terminal_a_person_is_asked(
     assert states(holdfast) == [after]
 
 
-def test_a_dead_job_is_redriven_once_however_often_it_is_asked_for(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_repeated_redrives_of_a_dead_job_create_one_job(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     old = meanwhile(lambda engine: dead(engine, payload={"n": 1}))
     [[_, said]] = holdfast("jobs", "redrive", old).rows
     new = said.removeprefix("redriven as ")
@@ -168,7 +168,7 @@ def test_a_dead_job_is_redriven_once_however_often_it_is_asked_for(holdfast: Hol
     assert len(states(holdfast)) == 3
 
 
-def test_a_filter_redrives_the_dead_and_leaves_the_rest_alone(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_a_filter_redrives_only_dead_jobs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> None:
         await dead(engine, "E_TIMEOUT")
         await dead(engine, "E_OTHER")

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Holdfast
 
 
-def test_a_created_job_is_shown_with_everything_that_was_said(holdfast: Holdfast) -> None:
+def test_a_created_job_is_shown_with_all_its_options(holdfast: Holdfast) -> None:
     created = holdfast(
         *("jobs", "create", "send-email", "--payload", '{"to": "a@example.com"}', "--queue", "mail", "--priority", "7"),
         *("--max-attempts", "2", "--tag", "urgent", "--tag", "paid", "--idempotency-key", "mail-1", "--delay", "1h30m"),
@@ -24,7 +24,7 @@ def test_a_created_job_is_shown_with_everything_that_was_said(holdfast: Holdfast
     assert job["runAt"] > job["createdAt"]
 
 
-def test_json_says_whether_the_key_had_made_it_already(holdfast: Holdfast) -> None:
+def test_json_says_whether_the_idempotency_key_already_existed(holdfast: Holdfast) -> None:
     first, second = (holdfast("jobs", "create", "a", "--idempotency-key", "k", "--json").json for _ in range(2))
     assert first == {"jobId": first["jobId"], "status": "PENDING", "existed": False}
     assert second == {**first, "existed": True}
@@ -40,7 +40,7 @@ def test_the_payload_may_come_from_a_file_or_from_standard_input(
         assert holdfast("jobs", "show", job_id, "--json").json["payload"] == {"from": expected}
 
 
-def test_a_time_without_a_zone_is_meant_in_utc(holdfast: Holdfast) -> None:
+def test_a_time_without_a_zone_is_in_utc(holdfast: Holdfast) -> None:
     job_id = holdfast("jobs", "create", "a", "--run-at", "2100-01-01T12:00").out.strip()
     assert holdfast("jobs", "show", job_id, "--json").json["runAt"] == "2100-01-01T12:00:00Z"
 
@@ -59,7 +59,7 @@ def test_a_time_without_a_zone_is_meant_in_utc(holdfast: Holdfast) -> None:
         (["--tag", " x"], "must be 1 to 200 printable characters"),
     ],
 )
-def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_usage_errors_with_a_message(holdfast: Holdfast, arguments: list[str], said: str) -> None:
     answer = holdfast("jobs", "create", "a", *arguments)
     assert answer.code == 2
     assert answer.out == ""
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, argum
     assert holdfast("jobs", "list", "--json").json["jobs"] == []
 
 
-def test_a_key_that_belongs_to_another_request_is_refused(holdfast: Holdfast) -> None:
+def test_an_idempotency_key_of_another_request_is_rejected(holdfast: Holdfast) -> None:
     holdfast("jobs", "create", "a", "--idempotency-key", "k")
     answer = holdfast("jobs", "create", "b", "--idempotency-key", "k")
     assert answer.code == 4

@@ -5,7 +5,7 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.conftest import Answer, Holdfast, Meanwhile
-from tests.cli.stories import dead, half_done, succeeded
+from tests.cli.sample_jobs import dead, half_done, succeeded
 
 
 def ids(answer: Answer) -> list[str]:
@@ -16,7 +16,7 @@ def create(holdfast: Holdfast, *arguments: str) -> str:
     return holdfast("jobs", "create", *arguments).out.strip()
 
 
-def test_each_filter_finds_its_jobs_and_all_must_hold(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_filters_are_combined_with_and(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     mail = create(holdfast, "send-email", "--queue", "mail", "--tag", "urgent", "--subject", "video 7")
     other = create(holdfast, "report")
     broken = meanwhile(lambda engine: dead(engine, "E_TIMEOUT"))
@@ -47,7 +47,7 @@ def test_the_children_of_a_job_are_found(holdfast: Holdfast, meanwhile: Meanwhil
     assert holdfast("jobs", "list", "--parent", "nothing").code == 2
 
 
-def test_a_page_says_where_the_next_one_begins(holdfast: Holdfast) -> None:
+def test_a_page_prints_the_cursor_of_the_next_one(holdfast: Holdfast) -> None:
     created = [create(holdfast, "a") for _ in range(3)]
     first = holdfast("jobs", "list", "--limit", "2")
     assert ids(first) == created[:0:-1]
@@ -57,7 +57,7 @@ def test_a_page_says_where_the_next_one_begins(holdfast: Holdfast) -> None:
     assert holdfast("jobs", "list", "--limit", "2", "--json").json["nextCursor"] == created[1]
 
 
-def test_lines_for_programs_are_separated_by_tabs_and_have_no_titles(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_output_to_a_pipe_has_tabs_and_no_titles(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     lease = meanwhile(half_done)
     [[job_id, job_type, queue, state, attempt, percent, created, reason]] = holdfast("jobs", "list").rows
     assert (job_id, job_type, queue, state, attempt) == (lease.id, "render", "default", "running", "1/5")
@@ -65,7 +65,7 @@ def test_lines_for_programs_are_separated_by_tabs_and_have_no_titles(holdfast: H
     assert created.startswith("20")
 
 
-def test_states_are_told_in_the_words_of_their_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_states_are_shown_with_the_names_of_their_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> None:
         await dead(engine, lifecycle="generation")
         await succeeded(engine, lifecycle="transcode")
@@ -105,7 +105,7 @@ def test_no_token_is_ever_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> Non
         (["--stat", "dead"], "unknown option --stat; did you mean --state?"),
     ],
 )
-def test_what_cannot_be_is_a_usage_error_in_a_sentence(holdfast: Holdfast, arguments: list[str], said: str) -> None:
+def test_invalid_filters_are_usage_errors_with_a_message(holdfast: Holdfast, arguments: list[str], said: str) -> None:
     answer = holdfast("jobs", "list", *arguments)
     assert (answer.code, answer.out) == (2, "")
     assert said in answer.err

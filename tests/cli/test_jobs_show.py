@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
-from tests.cli.stories import claimed, dead, half_done, succeeded
+from tests.cli.sample_jobs import claimed, dead, half_done, succeeded
 from tests.engine.steps import run
 
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
@@ -70,7 +70,7 @@ def test_attempts_name_their_worker(holdfast: Holdfast, meanwhile: Meanwhile) ->
     assert attempt["workerName"] == "press-1"
 
 
-def test_what_a_worker_wrote_cannot_steer_the_terminal(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_control_characters_of_a_worker_are_escaped(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     job_id = meanwhile(lambda engine: dead(engine, message="\x1b[2J\x07[bold]gone[/bold]", payload={"a": "\x1b[31m"}))
     shown = holdfast("jobs", "show", job_id).out
     assert "\x1b" not in shown
@@ -79,18 +79,18 @@ def test_what_a_worker_wrote_cannot_steer_the_terminal(holdfast: Holdfast, meanw
 
 @pytest.mark.parametrize("verb", ["show", "events", "why"])
 @pytest.mark.parametrize("job_id", [UNKNOWN_ID, "abc"])
-def test_a_job_that_does_not_exist_is_exit_3(holdfast: Holdfast, verb: str, job_id: str) -> None:
+def test_an_unknown_job_exits_with_3(holdfast: Holdfast, verb: str, job_id: str) -> None:
     answer = holdfast("jobs", verb, job_id)
     assert (answer.code, answer.out, answer.err) == (3, "", f"holdfast: no job '{job_id}'\n")
 
 
-def test_with_json_an_error_is_json_too(holdfast: Holdfast) -> None:
+def test_with_json_errors_are_json(holdfast: Holdfast) -> None:
     answer = holdfast("jobs", "show", UNKNOWN_ID, "--json")
     assert (answer.code, answer.out) == (3, "")
     assert answer.err == f'{{"code": "job_not_found", "message": "no job \'{UNKNOWN_ID}\'"}}\n'
 
 
-def test_the_history_is_told_in_the_words_of_the_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_the_history_uses_the_state_names_of_the_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     job_id = meanwhile(lambda engine: succeeded(engine, lifecycle="orchestration"))
     rows = holdfast("jobs", "events", job_id).rows
     assert [(row[0], row[2], row[3]) for row in rows] == [
@@ -128,7 +128,7 @@ def test_following_ends_with_the_last_event(holdfast: Holdfast, meanwhile: Meanw
     assert [row[2] for row in answer.rows] == ["create", "claim", "complete"]
 
 
-def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_why_prints_the_blocking_reason_first(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     job_id = holdfast("jobs", "create", "render", "--queue", "mail").out.strip()
     nobody = holdfast("jobs", "why", job_id).out
     assert nobody.startswith(
@@ -151,7 +151,7 @@ def test_why_says_first_what_stands_in_the_way(holdfast: Holdfast, meanwhile: Me
     assert data["clauses"][0] == {"name": "state", "holds": True, "says": "it is queued"}
 
 
-def test_why_names_the_capability_that_nobody_offers(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_why_names_the_capability_that_no_worker_offers(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     async def story(engine: Engine) -> str:
         await engine.workers.register(capabilities={"cpu": 4})
         return (await engine.create(NewJob(type="render", requires=["gpu"]))).id
@@ -161,7 +161,7 @@ def test_why_names_the_capability_that_nobody_offers(holdfast: Holdfast, meanwhi
     )
 
 
-def test_why_of_a_running_job_says_who_has_it(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_why_of_a_running_job_names_its_worker(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     worker, lease = meanwhile(claimed)
     said = holdfast("jobs", "why", lease.id).out
     assert said.startswith(f"It is running: attempt 1 is with worker {worker} until ")
@@ -181,9 +181,7 @@ async def failed_twice(engine: Engine) -> str:
     return lease.id
 
 
-def test_each_attempt_has_its_error_and_tracebacks_are_shown_when_asked_for(
-    holdfast: Holdfast, meanwhile: Meanwhile
-) -> None:
+def test_attempts_show_their_error_and_on_request_the_traceback(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     job_id = meanwhile(failed_twice)
     shown = holdfast("jobs", "show", job_id).out
     attempts = shown.partition("finished attempts\n")[2].splitlines()

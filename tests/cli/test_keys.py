@@ -28,7 +28,7 @@ def test_a_key_is_printed_once_and_listed_without_its_secret(holdfast: Holdfast)
     assert key.secret.decode() not in everything
 
 
-def test_a_key_stands_for_a_user_and_opens_an_extension(holdfast: Holdfast) -> None:
+def test_a_key_can_have_a_user_and_scopes_of_an_extension(holdfast: Holdfast) -> None:
     """Without `--app`: the command need not have the extension."""
     made = holdfast("keys", "create", "--subject", "alice", "--scopes", "jobs:read,images:write")
     key = key_in(made)
@@ -47,7 +47,7 @@ def test_a_key_stands_for_a_user_and_opens_an_extension(holdfast: Holdfast) -> N
     assert (wrong.code, "did you mean 'notes:write'?" in wrong.err) == (2, True), wrong.err
 
 
-def test_of_the_apps_own_extensions_only_scopes_that_exist_are_taken(holdfast: Holdfast) -> None:
+def test_an_unknown_scope_of_an_extension_is_rejected(holdfast: Holdfast) -> None:
     wrong = holdfast("keys", "create", "--scopes", "notes:raed", "--app", "tests.extension.toy:app")
     assert (wrong.code, wrong.out) == (2, "")
     assert "unknown scope 'notes:raed' in the extension notes; did you mean 'notes:read'?" in wrong.err
@@ -62,7 +62,7 @@ def test_json_has_the_key_and_all_about_it(holdfast: Holdfast) -> None:
     assert listed == {name: value for name, value in made.items() if name != "apiKey"}
 
 
-def test_a_key_may_go_into_a_file_and_nowhere_else(holdfast: Holdfast, tmp_path: Path) -> None:
+def test_a_key_can_be_written_to_a_file_instead_of_stdout(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast("keys", "create", "--key-file", "shop.key")
     path = tmp_path / "shop.key"
     key = parse(path.read_bytes().strip())
@@ -75,7 +75,7 @@ def test_a_key_may_go_into_a_file_and_nowhere_else(holdfast: Holdfast, tmp_path:
     assert holdfast("keys", "create", "--key-file", "no/such/folder.key").code == 2
 
 
-def test_a_workers_key_is_made_by_the_workers_name(holdfast: Holdfast) -> None:
+def test_a_worker_key_is_created_by_the_name_of_the_worker(holdfast: Holdfast) -> None:
     holdfast("workers", "register", "--name", "encoder-1")
     typed = ("--kind", "worker", "--worker", "encoder-1", "--queues", "video")
     made = holdfast("keys", "create", *typed, "--json").json
@@ -85,7 +85,7 @@ def test_a_workers_key_is_made_by_the_workers_name(holdfast: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_key_is_taken_back_by_its_id_or_by_the_whole_of_it(holdfast: Holdfast, whole: bool) -> None:
+def test_a_key_is_revoked_by_its_id_or_by_the_key_itself(holdfast: Holdfast, whole: bool) -> None:
     made = holdfast("keys", "create")
     typed = made.out.strip() if whole else key_in(made).id
     assert holdfast("keys", "revoke", typed).out == f"key {key_in(made).id} is revoked\n"
@@ -94,7 +94,7 @@ def test_a_key_is_taken_back_by_its_id_or_by_the_whole_of_it(holdfast: Holdfast,
     assert (rotated.code, "is revoked or expired" in rotated.err) == (4, True)
 
 
-def test_a_rotated_key_says_how_long_the_old_one_is_good(holdfast: Holdfast) -> None:
+def test_a_rotation_prints_when_the_old_key_expires(holdfast: Holdfast) -> None:
     old = key_in(holdfast("keys", "create", "--name", "shop"))
     rotated = holdfast("keys", "rotate", old.id, "--overlap", "1h")
     assert key_in(rotated).id != old.id
@@ -114,6 +114,6 @@ def test_a_rotated_key_says_how_long_the_old_one_is_good(holdfast: Holdfast) -> 
         ("rotate 0123456789abcdef", 3, "no key '0123456789abcdef'"),
     ],
 )
-def test_what_cannot_be_is_said(holdfast: Holdfast, typed: str, code: int, says: str) -> None:
+def test_invalid_options_are_errors_with_a_message(holdfast: Holdfast, typed: str, code: int, says: str) -> None:
     answer = holdfast("keys", *typed.split())
     assert (answer.code, says in answer.err) == (code, True), answer.err

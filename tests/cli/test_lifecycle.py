@@ -14,7 +14,7 @@ def holdfast(capsys: Capture, *arguments: str) -> Answer:
     return Answer(main([*arguments]), *capsys.readouterr())
 
 
-def test_every_lifecycle_is_listed_with_its_words(capsys: Capture) -> None:
+def test_every_lifecycle_is_listed_with_its_state_names(capsys: Capture) -> None:
     listed = holdfast(capsys, "lifecycle", "list")
     assert [row[0] for row in listed.rows] == [machine.name for machine in BUILT_IN]
     data = holdfast(capsys, "lifecycle", "list", "--json").json["lifecycles"]
@@ -23,7 +23,7 @@ def test_every_lifecycle_is_listed_with_its_words(capsys: Capture) -> None:
     ]
 
 
-def test_one_is_shown_with_its_moves_and_its_policy(capsys: Capture) -> None:
+def test_a_lifecycle_is_shown_with_its_transitions_and_policy(capsys: Capture) -> None:
     shown = holdfast(capsys, "lifecycle", "show", "crawl")
     assert "reap\trunning\tretry_pending\tsystem\n" in shown.out
     assert "max_attempts                7\n" in shown.out
@@ -37,6 +37,6 @@ def test_the_diagram_is_the_one_of_the_documentation(capsys: Capture) -> None:
         assert holdfast(capsys, "lifecycle", "show", machine.name, "--mermaid").out == mermaid(machine)
 
 
-def test_an_unknown_one_is_exit_3_with_a_suggestion(capsys: Capture) -> None:
+def test_an_unknown_lifecycle_exits_with_3_and_a_suggestion(capsys: Capture) -> None:
     answer = holdfast(capsys, "lifecycle", "show", "craw")
     assert (answer.code, answer.err) == (3, "holdfast: unknown lifecycle 'craw'; did you mean 'crawl'?\n")

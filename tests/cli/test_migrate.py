@@ -26,7 +26,7 @@ def test_migrating_twice_is_harmless(tmp_path: Path) -> None:
     assert (tmp_path / ".holdfast" / "holdfast.db").stat().st_mode & 0o077 == 0, "payloads are nobody else's business"
 
 
-def test_the_printed_sql_makes_the_schema_and_changes_nothing_itself(tmp_path: Path) -> None:
+def test_the_printed_sql_creates_the_schema_and_printing_changes_nothing(tmp_path: Path) -> None:
     printed = holdfast("migrate", "--sql", folder=tmp_path)
     assert printed.returncode == 0
     assert list(tmp_path.iterdir()) == []
@@ -45,19 +45,19 @@ def test_a_postgres_schema_is_printed_without_a_server(tmp_path: Path) -> None:
     assert json.loads(as_json.stdout) == {"dialect": "postgres", "sql": printed.stdout}
 
 
-def test_a_database_in_memory_is_refused(tmp_path: Path) -> None:
+def test_a_database_in_memory_is_rejected(tmp_path: Path) -> None:
     answer = holdfast("migrate", folder=tmp_path, url="sqlite:///:memory:")
     assert answer.returncode == 2
     assert "would be another database for each connection; name a file" in answer.stderr
 
 
-def test_a_wrong_url_is_a_sentence_and_not_a_traceback(tmp_path: Path) -> None:
+def test_an_invalid_url_is_an_error_message_without_traceback(tmp_path: Path) -> None:
     answer = holdfast("migrate", folder=tmp_path, url="mysql://x")
     assert answer.returncode == 2
     assert answer.stderr == "holdfast: a database URL starts with postgresql:// or sqlite:///, got 'mysql'\n"
 
 
-def test_a_server_that_is_not_there_is_a_failure_that_says_so(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_an_error_that_says_so(tmp_path: Path) -> None:
     answer = holdfast("migrate", folder=tmp_path, url="postgresql://127.0.0.1:1/jobs")
     assert answer.returncode == 1
     assert answer.stderr.startswith("holdfast: cannot connect to PostgreSQL at 127.0.0.1:1: ")

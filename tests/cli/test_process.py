@@ -16,7 +16,7 @@ from holdfast.cli.completion import places
 from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast
 
 
-def test_the_installed_program_says_its_version() -> None:
+def test_the_installed_program_prints_its_version() -> None:
     said = subprocess.run(
         [Path(sys.executable).with_name("holdfast"), "--version"],
         capture_output=True,
@@ -37,7 +37,7 @@ LEAVES = [place.path.strip("/").split("/") for place in places(make_parser()) if
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_command_teaches_with_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_every_command_has_an_example(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([*words, "--help"])
     taught = capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_every_command_teaches_with_an_example(words: list[str], capsys: pytest.
     assert f"holdfast {' '.join(words)}" in taught.partition("examples:\n")[2]
 
 
-def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     """`holdfast ... | head -1`: the pipe is closed while there is more to come."""
     process = subprocess.Popen(
         [*PROGRAM, "lifecycle", "list", "--json"],
@@ -77,7 +77,7 @@ def test_ctrl_c_ends_with_130_and_without_a_traceback(tmp_path: Path) -> None:
     assert (process.returncode, said) == (130, "")
 
 
-def test_a_character_that_the_terminal_lacks_is_shown_as_its_number(tmp_path: Path) -> None:
+def test_a_character_outside_the_terminal_encoding_is_escaped(tmp_path: Path) -> None:
     created = subprocess.run(
         [*PROGRAM, "jobs", "create", "ü", "--payload", '{"a": "→"}'],
         env=environment(PYTHONUTF8="1"),
@@ -102,7 +102,7 @@ def test_a_character_that_the_terminal_lacks_is_shown_as_its_number(tmp_path: Pa
 @pytest.mark.parametrize(
     "arguments", [["jobs", "list"], ["queues", "list"], ["workers", "list"], ["jobs", "create", "a"]]
 )
-async def test_on_postgresql_a_stale_schema_is_exit_1_and_names_the_command(
+async def test_on_postgresql_an_old_schema_exits_with_1_and_names_migrate(
     fresh_postgres_url: str, tmp_path: Path, arguments: list[str]
 ) -> None:
     connection = await asyncpg.connect(fresh_postgres_url)
@@ -113,19 +113,19 @@ async def test_on_postgresql_a_stale_schema_is_exit_1_and_names_the_command(
     assert answer.stderr.endswith("; run `holdfast migrate`\n")
 
 
-def test_on_sqlite_the_first_command_makes_the_database(tmp_path: Path) -> None:
+def test_on_sqlite_the_first_command_creates_the_database(tmp_path: Path) -> None:
     answer = holdfast("jobs", "list", "--json", folder=tmp_path)
     assert (answer.returncode, json.loads(answer.stdout)["jobs"]) == (0, [])
     assert (tmp_path / ".holdfast" / "holdfast.db").is_file()
 
 
-def test_the_command_line_wins_over_the_environment(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_environment(tmp_path: Path) -> None:
     answer = holdfast("migrate", "--database", f"sqlite:///{tmp_path}/mine.db", folder=tmp_path, url="mysql://x")
     assert (answer.returncode, (tmp_path / "mine.db").is_file()) == (0, True)
 
 
 @pytest.mark.parametrize("arguments", [["jobs"], ["jobs", "explode"], ["explode"], ["jobs", "show"]])
-def test_what_is_not_a_command_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
+def test_an_unknown_command_is_a_usage_error(tmp_path: Path, arguments: list[str]) -> None:
     answer = holdfast(*arguments, folder=tmp_path)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr.startswith("usage: holdfast")
@@ -144,7 +144,7 @@ def test_what_is_not_a_command_is_a_usage_error(tmp_path: Path, arguments: list[
         (["dev", "--queues", ""], "holdfast dev ", "--queues: give at least one name"),
     ],
 )
-def test_a_typo_is_answered_by_the_command_that_was_typed(
+def test_an_unknown_option_is_reported_by_its_command(
     arguments: list[str], usage: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -153,7 +153,7 @@ def test_a_typo_is_answered_by_the_command_that_was_typed(
     assert f"{says}" in said.splitlines()[-1]
 
 
-def test_with_json_a_usage_error_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_a_usage_error_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "list", "--json", "--limt", "3"]) == 2
     assert json.loads(capsys.readouterr().err) == {
         "code": "usage",
@@ -161,7 +161,7 @@ def test_with_json_a_usage_error_is_json_too(capsys: pytest.CaptureFixture[str])
     }
 
 
-def test_a_value_that_looks_like_an_option_is_taken_behind_two_dashes(
+def test_a_value_that_looks_like_an_option_is_accepted_after_two_dashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -170,7 +170,7 @@ def test_a_value_that_looks_like_an_option_is_taken_behind_two_dashes(
     assert capsys.readouterr().err == "holdfast: no job '--limt'\n"
 
 
-def test_ctrl_c_while_it_is_still_loading_is_no_traceback(tmp_path: Path) -> None:
+def test_ctrl_c_during_imports_prints_no_traceback(tmp_path: Path) -> None:
     """Pressed by the first of its own modules that is loaded after the entry."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"

@@ -1,7 +1,7 @@
 """`holdfast queues`: what waits where, and holding it back."""
 
 from tests.cli.conftest import Holdfast, Meanwhile
-from tests.cli.stories import dead
+from tests.cli.sample_jobs import dead
 
 
 def test_each_queue_is_counted_by_state(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
@@ -18,7 +18,7 @@ def test_each_queue_is_counted_by_state(holdfast: Holdfast, meanwhile: Meanwhile
     assert (row[0], row[2], row[-1]) == ("mail", "3", "open")
 
 
-def test_a_delayed_job_is_not_one_that_waits_for_a_worker(holdfast: Holdfast) -> None:
+def test_a_delayed_job_is_not_counted_as_waiting(holdfast: Holdfast) -> None:
     holdfast("jobs", "create", "a", "--delay", "1h")
     [queue] = holdfast("queues", "list", "--json").json["queues"]
     assert (queue["jobs"]["queued"], queue["oldestWaitingAt"]) == (1, None)
@@ -34,7 +34,7 @@ def test_a_paused_queue_is_listed_until_it_is_resumed(holdfast: Holdfast) -> Non
     assert holdfast("queues", "list").out == ""
 
 
-def test_resuming_a_queue_that_was_never_paused_does_no_harm(holdfast: Holdfast) -> None:
+def test_resuming_a_queue_that_was_never_paused_succeeds(holdfast: Holdfast) -> None:
     answer = holdfast("queues", "resume", "mail")
     assert (answer.code, answer.out) == (0, "queue 'mail' is open; it was not paused\n")
 

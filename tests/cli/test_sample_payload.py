@@ -52,7 +52,7 @@ def test_each_required_parameter_has_a_value_of_its_kind(kind: Any, value: Any) 
     assert (name, json.loads(payload)) == ("echo", {"said": value})
 
 
-def test_a_text_whose_name_says_what_it_holds_is_one_of_that_kind() -> None:
+def test_the_name_of_a_text_parameter_selects_the_sample() -> None:
     app = App()
 
     @app.job()
@@ -62,7 +62,7 @@ def test_a_text_whose_name_says_what_it_holds_is_one_of_that_kind() -> None:
     assert json.loads(payload) == {"to": "ada@example.com", "url": "https://example.com/", "name": "b"}
 
 
-def test_a_handler_for_which_none_can_be_made_up_is_passed_over() -> None:
+def test_a_handler_without_a_possible_sample_is_skipped() -> None:
     app = App()
 
     @app.job()

@@ -44,7 +44,7 @@ def ask(url: str, body: object = None) -> tuple[int, dict[str, str], bytes]:
         return answer.status, dict(answer.headers), answer.read()
 
 
-def test_it_answers_until_it_is_told_to_stop(folder: Path, store_url: str) -> None:
+def test_a_server_answers_until_it_is_stopped(folder: Path, store_url: str) -> None:
     with Background("serve", "--port", "0", "--app", "tasks:app", folder=folder, HOLDFAST_DATABASE_URL=store_url) as it:
         url = address(it)
         status, headers, body = ask(f"{url}/jobs", {"jobType": "twice", "payload": {"number": 1}})
@@ -59,7 +59,7 @@ def test_it_answers_until_it_is_told_to_stop(folder: Path, store_url: str) -> No
 
 
 @pytest.mark.sqlite
-def test_a_taken_port_is_a_sentence(folder: Path) -> None:
+def test_a_port_in_use_is_an_error_message_without_traceback(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = holdfast("serve", "--port", str(port), folder=folder)
@@ -69,7 +69,7 @@ def test_a_taken_port_is_a_sentence(folder: Path) -> None:
 
 
 @pytest.mark.sqlite
-def test_it_does_not_start_where_others_could_come_in(folder: Path) -> None:
+def test_serve_on_a_public_address_requires_keys(folder: Path) -> None:
     """SEC-6, SEC-45."""
     done = holdfast("serve", "--host", "0.0.0.0", "--port", "0", folder=folder)
     assert done.returncode == 2
@@ -78,7 +78,7 @@ def test_it_does_not_start_where_others_could_come_in(folder: Path) -> None:
 
 
 @pytest.mark.sqlite
-def test_where_others_can_come_in_it_asks_for_tls(folder: Path) -> None:
+def test_serve_on_a_public_address_recommends_tls(folder: Path) -> None:
     """SEC-45: a clear warning when what goes over the wire can be read on the way."""
     assert holdfast("keys", "create", folder=folder).returncode == 0
     secret = {"HOLDFAST_ADMIN_SECRET": "a secret that is long enough"}
@@ -88,7 +88,7 @@ def test_where_others_can_come_in_it_asks_for_tls(folder: Path) -> None:
 
 
 @pytest.mark.sqlite
-def test_dev_answers_too_and_takes_another_port_where_one_is_taken(folder: Path) -> None:
+def test_dev_serves_http_and_uses_the_next_free_port(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Background("dev", "--app", "tasks:app", "--port", str(port), folder=folder) as dev:
@@ -103,7 +103,7 @@ def test_dev_answers_too_and_takes_another_port_where_one_is_taken(folder: Path)
 
 
 @pytest.mark.sqlite
-def test_a_worker_tells_its_health_where_it_is_asked_to(folder: Path) -> None:
+def test_a_worker_serves_its_health_on_the_metrics_port(folder: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as free:
         port = free.getsockname()[1]
     with Background("worker", "--app", "tasks:app", "--metrics-port", str(port), folder=folder) as worker:
@@ -114,7 +114,7 @@ def test_a_worker_tells_its_health_where_it_is_asked_to(folder: Path) -> None:
 
 
 @pytest.mark.sqlite
-def test_a_worker_whose_port_is_taken_does_not_begin(folder: Path) -> None:
+def test_a_worker_whose_metrics_port_is_in_use_does_not_start(folder: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
         done = holdfast("worker", "--app", "tasks:app", "--metrics-port", str(port), folder=folder)
@@ -128,7 +128,7 @@ def test_a_worker_whose_port_is_taken_does_not_begin(folder: Path) -> None:
 
 
 @pytest.mark.sqlite
-def test_dev_tells_the_metrics_of_its_worker_apart_from_its_own(folder: Path) -> None:
+def test_dev_serves_the_metrics_of_its_worker_separately(folder: Path) -> None:
     """C-35: the same name is in both, with other labels."""
     with Background("dev", "--app", "tasks:app", "--port", "0", folder=folder) as dev:
         url = address(dev, "HTTP API: ")

@@ -16,13 +16,13 @@ def drawn(titles: list[str], row: list[str], width: int, droppable: tuple[str, .
     return [line.plain for line in lines(layout, Console(width=width), titled=True)]
 
 
-def test_a_text_is_cut_in_the_middle_where_it_is_too_long() -> None:
+def test_a_long_text_is_shortened_in_the_middle() -> None:
     assert cut_middle("send_email", 10) == "send_email"
     assert cut_middle("send_emails", 10) == "send_…ails"
     assert cut_end("send_emails", 10) == "send_emai…"
 
 
-def test_texts_that_differ_in_the_middle_are_shown_from_there() -> None:
+def test_texts_that_differ_in_the_middle_are_shortened_elsewhere() -> None:
     names = [
         f"billing.invoices.generate_{each}_statement_pdf" for each in ("monthly", "yearly", "weekly_eu", "weekly_us")
     ]
@@ -37,7 +37,7 @@ def test_wide_characters_count_as_two_columns() -> None:
     }
 
 
-def test_a_message_that_has_no_room_stands_below_its_row() -> None:
+def test_a_message_without_room_is_printed_below_its_row() -> None:
     message = "connection refused: " + "pdf-renderer.internal.example.com " * 3
     assert drawn(["job", "type", "queue", "reason"], [JOB, "render" * 4, "default", message], 80) == [
         "job                 type                      queue",
@@ -47,7 +47,7 @@ def test_a_message_that_has_no_room_stands_below_its_row() -> None:
     ]
 
 
-def test_a_message_is_wrapped_between_its_words_where_it_has_room() -> None:
+def test_a_message_is_wrapped_between_words() -> None:
     seen = drawn(["", "what", "finding"], ["ok", "workers", "every kind of job has a live worker that may take it"], 60)
     assert seen == [
         "    what     finding",
@@ -56,7 +56,7 @@ def test_a_message_is_wrapped_between_its_words_where_it_has_room() -> None:
     ]
 
 
-def test_a_name_in_the_first_column_is_never_cut() -> None:
+def test_a_name_in_the_first_column_is_never_shortened() -> None:
     name = "billing-invoices-monthly-statements-eu-west-1"
     seen = drawn(["queue", "queued", "running", "claims"], [name, "1", "2", "open"], 40)
     assert seen == [
@@ -75,7 +75,7 @@ def test_columns_are_left_out_before_names_become_unreadable() -> None:
     ]
 
 
-def test_facts_are_whole() -> None:
+def test_fact_values_are_never_shortened() -> None:
     layout = facts([[Styled("job"), Styled(JOB)], [Styled("error"), Styled("E_BROKEN: it broke\nand then some")]])
     assert [line.plain for line in lines(layout, Console(width=30), titled=False)] == [
         "job    01985b2e-6f0a-7c31-9f5e",

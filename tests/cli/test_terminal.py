@@ -29,7 +29,7 @@ def test_a_list_is_a_table_with_titles_and_whole_ids(tmp_path: Path, two_jobs: l
         ]
 
 
-def test_no_color_is_honoured(tmp_path: Path, two_jobs: list[str]) -> None:
+def test_no_color_disables_colors(tmp_path: Path, two_jobs: list[str]) -> None:
     holdfast("jobs", "cancel", *two_jobs, folder=tmp_path)
     _, coloured = on_terminal("doctor", folder=tmp_path)
     _, plain = on_terminal("doctor", folder=tmp_path, NO_COLOR="1")
@@ -43,7 +43,7 @@ def test_a_pipe_gets_no_escapes_and_no_titles(tmp_path: Path, two_jobs: list[str
     assert [line.split("\t")[0] for line in piped.splitlines()] == two_jobs
 
 
-def test_text_that_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_text_that_looks_like_markup_is_printed_verbatim(tmp_path: Path) -> None:
     job_id = holdfast("jobs", "create", "[red]a[/red]", "--tag", ":smile:", folder=tmp_path).stdout.strip()
     _, listed = on_terminal("jobs", "list", folder=tmp_path)
     _, shown = on_terminal("jobs", "show", job_id, folder=tmp_path)
@@ -61,13 +61,13 @@ def test_a_question_is_asked_and_answered(
     assert len(queued.splitlines()) == left
 
 
-def test_ctrl_c_is_an_answer_too(tmp_path: Path, two_jobs: list[str]) -> None:
+def test_ctrl_c_at_a_question_means_no(tmp_path: Path, two_jobs: list[str]) -> None:
     code, seen = on_terminal("jobs", "cancel", "--state", "queued", folder=tmp_path, interrupt_at="[y/N]")
     assert (code, "Traceback" in seen) == (130, False)
     assert len(holdfast("jobs", "list", "--state", "queued", folder=tmp_path).stdout.splitlines()) == len(two_jobs)
 
 
-def test_ctrl_c_in_the_middle_says_what_was_done(tmp_path: Path, two_jobs: list[str]) -> None:
+def test_ctrl_c_during_bulk_work_prints_what_was_done(tmp_path: Path, two_jobs: list[str]) -> None:
     holdfast("jobs", "cancel", *two_jobs, folder=tmp_path)
     code, seen = on_terminal(
         *("jobs", "redrive", *two_jobs, "--rate", "0.01"), folder=tmp_path, interrupt_at="redriven as"
@@ -78,7 +78,7 @@ def test_ctrl_c_in_the_middle_says_what_was_done(tmp_path: Path, two_jobs: list[
     ), "and goes on where it was stopped"
 
 
-def test_long_work_shows_a_bar(tmp_path: Path) -> None:
+def test_bulk_work_shows_a_progress_bar(tmp_path: Path) -> None:
     script = "; ".join(
         [
             "import asyncio",

@@ -22,12 +22,12 @@ from holdfast.cli.times import before, moment, past, seconds
         ("0.5h", 1800),
     ],
 )
-def test_a_duration_is_read(text: str, meant: float) -> None:
+def test_durations_are_parsed(text: str, meant: float) -> None:
     assert seconds(text) == meant
 
 
 @pytest.mark.parametrize("text", ["", "h", "1x", "-5", "5 m", "1h 30m", "1e3", "∞"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a duration"):
         seconds(text)
 
@@ -38,7 +38,7 @@ def test_a_time_is_in_utc_unless_it_says_otherwise() -> None:
     assert moment("2026-01-31") == noon.replace(hour=0)
 
 
-def test_the_past_is_a_time_or_how_long_ago() -> None:
+def test_a_past_time_is_given_as_a_time_or_a_duration() -> None:
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert before(noon, past("2h")) == noon - timedelta(hours=2)
     assert before(noon, past("2026-01-31")) == noon.replace(hour=0)
@@ -48,5 +48,5 @@ def test_the_past_is_a_time_or_how_long_ago() -> None:
 @pytest.mark.parametrize(
     ("length", "said"), [(0, "0 s"), (-3, "0 s"), (119, "119 s"), (120, "2 m"), (7200, "2 h"), (200_000, "2 d")]
 )
-def test_a_span_is_short(length: float, said: str) -> None:
+def test_a_duration_is_printed_in_short_form(length: float, said: str) -> None:
     assert span_text(length) == said

@@ -20,8 +20,8 @@ from holdfast.engine.reads.live_view import Counts
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.processes import holdfast as run_holdfast
+from tests.cli.sample_jobs import claimed, dead, half_done, succeeded
 from tests.cli.screen import FIRST_SCREEN, OTHER_SCREEN, Screen
-from tests.cli.stories import claimed, dead, half_done, succeeded
 from tests.servers.postgres import PostgresServer, running
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -43,7 +43,7 @@ async def a_day(engine: Engine) -> None:
 # -- one render -----------------------------------------------------------------------------------------------------
 
 
-def test_json_tells_what_waits_what_runs_and_what_ended(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_json_shows_waiting_running_and_finished_jobs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(a_day)
     seen = holdfast(*ONCE, "--json").json
     default, mail, video = seen["queues"]
@@ -63,7 +63,7 @@ def test_json_tells_what_waits_what_runs_and_what_ended(holdfast: Holdfast, mean
     ]
 
 
-def test_the_picture_says_the_same(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+def test_the_screen_shows_waiting_running_and_finished_jobs(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     meanwhile(a_day)
     answer = holdfast(*ONCE, "--once")
     assert (answer.code, answer.err) == (0, "")
@@ -86,14 +86,14 @@ def test_an_empty_database_is_no_error(holdfast: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("interval", ["0", "61", "soon"])
-def test_an_interval_is_a_span_of_time(holdfast: Holdfast, interval: str) -> None:
+def test_the_interval_is_a_duration(holdfast: Holdfast, interval: str) -> None:
     assert holdfast("top", "--interval", interval).code == 2
 
 
 # -- looking again and again -----------------------------------------------------------------------------------------
 
 
-async def test_rates_are_what_came_and_went_between_two_looks(engine: Engine, clock: MovableClock) -> None:
+async def test_rates_are_the_difference_of_two_snapshots(engine: Engine, clock: MovableClock) -> None:
     watch = Collector(engine, "here")
     await succeeded(engine, queue="mail")
     assert (await watch.collect()).totals.in_per_second is None
@@ -110,7 +110,7 @@ async def test_rates_are_what_came_and_went_between_two_looks(engine: Engine, cl
     await watch.close()
 
 
-async def test_of_many_events_the_newest_stand_for_the_rest(
+async def test_many_events_are_represented_by_the_newest(
     engine: Engine, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_view, "FLOW_SAMPLE", 100)
@@ -125,7 +125,7 @@ async def test_of_many_events_the_newest_stand_for_the_rest(
     await watch.close()
 
 
-async def test_what_ended_is_kept_newest_first_and_told_once(engine: Engine) -> None:
+async def test_finished_jobs_are_listed_once_newest_first(engine: Engine) -> None:
     watch = Collector(engine, "here")
     first = await succeeded(engine)
     assert [job.job_id for job in (await watch.collect()).ended] == [first]
@@ -146,9 +146,7 @@ async def test_after_a_long_gap_there_are_no_rates(engine: Engine, clock: Movabl
     await watch.close()
 
 
-async def test_a_worker_that_says_nothing_is_silent_though_nobody_marked_it(
-    engine: Engine, worker: str, clock: MovableClock
-) -> None:
+async def test_a_worker_without_heartbeats_is_shown_as_silent(engine: Engine, worker: str, clock: MovableClock) -> None:
     watch = Collector(engine, "here")
     clock.advance(89)
     assert [line.status for line in (await watch.collect()).workers] == ["active"]
@@ -157,7 +155,7 @@ async def test_a_worker_that_says_nothing_is_silent_though_nobody_marked_it(
     await watch.close()
 
 
-async def test_looks_do_not_wait_for_a_count_that_takes_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_snapshots_do_not_wait_for_a_slow_count(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     watch, may_go_on = Collector(engine, "here"), asyncio.Event()
     count = watch._count
 
@@ -190,7 +188,7 @@ async def test_looks_do_not_wait_for_a_count_that_takes_long(engine: Engine, mon
         (0, [9, 9, 9, 9], [1, 1, 1, 1]),
     ],
 )
-def test_lines_are_dealt_out_in_turn(lines: int, wanted: list[int], got: list[int]) -> None:
+def test_screen_lines_are_distributed_evenly(lines: int, wanted: list[int], got: list[int]) -> None:
     assert shared(lines, wanted) == got
 
 
@@ -261,7 +259,7 @@ def drawn(frame: TopSnapshot, width: int, height: int) -> list[str]:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60), (100, 18)])
 @pytest.mark.parametrize("number", [0, 1, 7, 300])
-def test_a_picture_fits_whatever_there_is_to_see(width: int, height: int, number: int) -> None:
+def test_the_screen_fits_any_terminal_size(width: int, height: int, number: int) -> None:
     lines = drawn(crowd(number), width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
@@ -269,7 +267,7 @@ def test_a_picture_fits_whatever_there_is_to_see(width: int, height: int, number
     assert any(" more" in line for line in lines) == (4 * number + 13 > height)
 
 
-def test_what_others_wrote_does_not_steer_the_terminal() -> None:
+def test_control_characters_of_users_are_escaped() -> None:
     lines = drawn(crowd(1, "[red]\x1b[31m"), 200, 60)
     assert "\x1b" not in "".join(lines)
     assert any(r"[red]\x1b[31m" in line for line in lines)
@@ -278,7 +276,7 @@ def test_what_others_wrote_does_not_steer_the_terminal() -> None:
 # -- on a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_the_view_goes_on_until_q_and_leaves_the_terminal_as_it_was(tmp_path: Path, store_url: str) -> None:
+def test_top_runs_until_q_and_restores_the_terminal(tmp_path: Path, store_url: str) -> None:
     run_holdfast("migrate", folder=tmp_path, url=store_url)
     with Screen("top", "--interval", "0.1", folder=tmp_path, HOLDFAST_DATABASE_URL=store_url) as screen:
         screen.until("no unfinished jobs", "q quits")
@@ -295,7 +293,7 @@ def test_the_view_goes_on_until_q_and_leaves_the_terminal_as_it_was(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_as_well(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_top_and_restores_the_terminal(tmp_path: Path, number: signal.Signals) -> None:
     run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--interval", "0.1", folder=tmp_path) as screen:
         screen.until("q quits")
@@ -305,7 +303,7 @@ def test_a_signal_ends_it_as_well(tmp_path: Path, number: signal.Signals) -> Non
         assert "Traceback" not in screen.drawn
 
 
-def test_on_a_terminal_too_once_is_once(tmp_path: Path) -> None:
+def test_once_prints_one_snapshot_on_a_terminal(tmp_path: Path) -> None:
     run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--once", "--interval", "0.1", folder=tmp_path) as screen:
         assert screen.end() == 0
@@ -313,7 +311,7 @@ def test_on_a_terminal_too_once_is_once(tmp_path: Path) -> None:
         assert OTHER_SCREEN not in screen.drawn
 
 
-def test_another_size_is_drawn_at_once(tmp_path: Path) -> None:
+def test_a_resize_redraws_the_screen_at_once(tmp_path: Path) -> None:
     run_holdfast("migrate", folder=tmp_path)
     with Screen("top", "--interval", "60", folder=tmp_path, columns=120) as screen:
         screen.until("no unfinished jobs", "q quits")
@@ -330,7 +328,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_a_database_that_goes_away_is_said_so_and_waited_for(tmp_path: Path, server: PostgresServer) -> None:
+def test_a_database_outage_is_shown_and_top_waits_for_its_end(tmp_path: Path, server: PostgresServer) -> None:
     run_holdfast("migrate", folder=tmp_path, url=server.dsn())
     with Screen("top", "--interval", "0.1", folder=tmp_path, HOLDFAST_DATABASE_URL=server.dsn()) as screen:
         screen.until("no unfinished jobs", "q quits")

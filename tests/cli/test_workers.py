@@ -4,7 +4,7 @@ from pathlib import Path
 
 from holdfast.engine import Engine
 from tests.cli.conftest import Holdfast, Meanwhile
-from tests.cli.stories import claimed
+from tests.cli.sample_jobs import claimed
 
 
 def test_a_registered_worker_is_listed_with_what_it_offers(holdfast: Holdfast) -> None:
@@ -37,16 +37,14 @@ def test_the_list_says_which_types_of_jobs_a_worker_runs(holdfast: Holdfast, mea
     assert holdfast("workers", "list", "--json").json["workers"][0]["jobTypes"] == ["film", "mail"]
 
 
-def test_a_worker_is_switched_off_and_on_by_name_or_id(holdfast: Holdfast) -> None:
+def test_a_worker_is_disabled_and_enabled_by_name_or_id(holdfast: Holdfast) -> None:
     worker_id, _ = holdfast("workers", "register", "--name", "encoder-1").out.splitlines()
     assert holdfast("workers", "disable", "encoder-1").out == "worker encoder-1 is disabled\n"
     assert holdfast("workers", "list").rows[0][3] == "disabled"
     assert holdfast("workers", "enable", worker_id, "--json").json["enabled"] is True
 
 
-def test_a_worker_that_is_not_there_is_exit_3_and_an_ambiguous_name_exit_4(
-    holdfast: Holdfast, meanwhile: Meanwhile
-) -> None:
+def test_an_unknown_worker_exits_with_3_and_an_ambiguous_name_with_4(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
     gone = holdfast("workers", "disable", "nobody")
     assert (gone.code, gone.err) == (3, "holdfast: no worker 'nobody'; see `holdfast workers list`\n")
 
@@ -60,7 +58,7 @@ def test_a_worker_that_is_not_there_is_exit_3_and_an_ambiguous_name_exit_4(
     assert "2 workers have the name 'twin'; use an id: " in both.err
 
 
-def test_a_worker_is_registered_with_a_key_that_opens_only_its_queues(
+def test_a_worker_is_registered_with_a_key_limited_to_its_queues(
     holdfast: Holdfast, meanwhile: Meanwhile, tmp_path: Path
 ) -> None:
     typed = ("--name", "mailer", "--queues", "mail,sms", "--tenants", "acme", "--key-file", "mailer.key")
@@ -75,7 +73,7 @@ def test_a_worker_is_registered_with_a_key_that_opens_only_its_queues(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_key_of_a_worker_is_in_json_too(holdfast: Holdfast) -> None:
+def test_json_contains_the_key_of_a_worker(holdfast: Holdfast) -> None:
     assert holdfast("workers", "register", "--json").json["apiKey"].startswith("holdfast_worker_")
 
 

@@ -25,26 +25,26 @@ from tests.logs import logged
         ("https://jobs.example.com#top", "query or fragment"),
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str, why: str) -> None:
+def test_an_invalid_server_url_is_an_error(url: str, why: str) -> None:
     with pytest.raises(Invalid, match=why) as refused:
         Client(url)
     assert refused.value.code == "invalid_server_url"
     assert "secret" not in str(refused.value)
 
 
-def test_an_address_may_have_a_path_and_a_slash_at_its_end() -> None:
+def test_a_server_url_may_have_a_path_and_a_trailing_slash() -> None:
     with SyncClient(" https://example.com/jobs/ ") as client:
         assert client.url == "https://example.com/jobs"
 
 
 @pytest.mark.parametrize("key", ["two words", "a\nline", "ключ"])
-def test_a_key_that_is_none_is_refused_unseen(key: str) -> None:
+def test_an_invalid_key_is_an_error_that_does_not_show_it(key: str) -> None:
     with pytest.raises(Invalid) as refused:
         Client("https://example.com", key)
     assert key not in str(refused.value)
 
 
-def test_plain_text_to_another_machine_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_http_to_another_host_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """SEC-45."""
     with caplog.at_level(logging.WARNING, "holdfast.client"):
         for quiet in ("https://example.com", "http://127.0.0.1:8080", "http://localhost", "http://[::1]:1"):

@@ -13,7 +13,7 @@ from tests.client.jobs import finish, take
 from tests.server.steps import Served
 
 
-async def test_a_job_is_handed_in_and_its_result_comes_as_soon_as_it_is_there(served: Served, client: Client) -> None:
+async def test_the_result_of_a_created_job_is_returned_as_soon_as_it_completes(served: Served, client: Client) -> None:
     job = await client.create("mail", {"to": "a@example.com"}, queue="letters", priority=5, tags=["new"])
     assert await job.status() == "PENDING"
     waiting = asyncio.create_task(job.result(timeout=60))
@@ -25,7 +25,7 @@ async def test_a_job_is_handed_in_and_its_result_comes_as_soon_as_it_is_there(se
     assert (await job.get()).status == "COMPLETED"
 
 
-async def test_a_job_that_fails_raises_what_it_said(served: Served, client: Client) -> None:
+async def test_the_result_of_a_failed_job_raises_its_error(served: Served, client: Client) -> None:
     job = await client.create("mail", max_attempts=1)
     worker, [lease] = await take(served.engine)
     await served.engine.fail(worker, lease.id, lease.token, "E_NO_POST", "the postman is ill")
@@ -34,13 +34,13 @@ async def test_a_job_that_fails_raises_what_it_said(served: Served, client: Clie
     assert (failed.value.code, failed.value.status, failed.value.job_id) == ("E_NO_POST", "FAILED", job.id)
 
 
-async def test_a_result_that_does_not_come_in_time_is_a_timeout(client: Client) -> None:
+async def test_waiting_for_a_result_times_out(client: Client) -> None:
     job = await client.create("mail")
     with pytest.raises(TimeoutError, match="still PENDING"):
         await job.result(timeout=0.2)
 
 
-async def test_many_jobs_are_handed_in_all_or_none(served: Served, client: Client) -> None:
+async def test_a_batch_creates_all_jobs_or_none(served: Served, client: Client) -> None:
     jobs = await client.create_many([{"job_type": "mail", "payload": {"n": n}} for n in range(3)])
     assert [(await served.engine.reads.get(job.id)).payload for job in jobs] == [{"n": 0}, {"n": 1}, {"n": 2}]
     with pytest.raises(Invalid, match="priority"):
@@ -50,7 +50,7 @@ async def test_many_jobs_are_handed_in_all_or_none(served: Served, client: Clien
     assert len([view async for view in client.list()]) == 3
 
 
-async def test_a_list_goes_on_from_page_to_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_list_iterates_over_all_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 3)
     made = [job.id for job in await client.create_many([{"job_type": "mail"} for _ in range(7)])]
     await client.create("other")
@@ -59,7 +59,7 @@ async def test_a_list_goes_on_from_page_to_page(client: Client, monkeypatch: pyt
     assert [view.job_id async for view in client.list(status="COMPLETED")] == []
 
 
-async def test_a_job_is_cancelled(client: Client) -> None:
+async def test_cancel_cancels_the_job(client: Client) -> None:
     job = await client.create("mail")
     assert await job.cancel() == "CANCELED"
     assert await client.cancel(job.id) == "CANCELED"
@@ -67,7 +67,7 @@ async def test_a_job_is_cancelled(client: Client) -> None:
         await job.result(timeout=60)
 
 
-async def test_the_events_of_a_job_come_from_the_first_to_the_last(served: Served, client: Client) -> None:
+async def test_the_event_stream_of_a_job_starts_with_its_first_event(served: Served, client: Client) -> None:
     job = await client.create("mail")
     await finish(served.engine)
     async with asyncio.timeout(60):
@@ -76,7 +76,7 @@ async def test_the_events_of_a_job_come_from_the_first_to_the_last(served: Serve
     assert [event.verb for event in events][-2:] == ["claim", "complete"]
 
 
-async def test_the_events_of_all_jobs_come_as_they_happen(served: Served, client: Client) -> None:
+async def test_the_event_stream_of_all_jobs_delivers_new_events(served: Served, client: Client) -> None:
     seen: list[str] = []
 
     async def watch() -> None:
@@ -98,7 +98,7 @@ async def test_the_events_of_all_jobs_come_as_they_happen(served: Served, client
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_problem_is_the_error_that_it_was_on_the_server(served: Served, client: Client) -> None:
+async def test_a_problem_response_raises_the_error_of_the_server(served: Served, client: Client) -> None:
     unknown = "0198c0de-0000-7000-8000-000000000000"
     with pytest.raises(NotFound) as missing:
         await client.get(unknown)
@@ -116,7 +116,7 @@ async def test_a_problem_is_the_error_that_it_was_on_the_server(served: Served, 
         await job.cancel()
 
 
-async def test_a_key_that_is_refused_is_never_shown(served: Served) -> None:
+async def test_an_authentication_error_does_not_show_the_key(served: Served) -> None:
     """SEC: no secret in an error."""
     secret = "hf_client_abcdef_thisisnotakeyatall"
     async with Client(served.url, secret) as client:
@@ -125,7 +125,7 @@ async def test_a_key_that_is_refused_is_never_shown(served: Served) -> None:
     assert secret not in repr(client) + repr(refused.value) + str(refused.value.fields)
 
 
-async def test_what_json_does_not_have_is_refused_before_it_is_sent(client: Client) -> None:
+async def test_a_payload_that_json_cannot_represent_is_rejected_before_sending(client: Client) -> None:
     with pytest.raises(Invalid, match="which JSON does not have") as refused:
         await client.create("mail", {"rate": math.nan})
     assert refused.value.code == "payload_not_json"
@@ -133,7 +133,7 @@ async def test_what_json_does_not_have_is_refused_before_it_is_sent(client: Clie
         await client.get("../api/health")
 
 
-async def test_somebody_else_at_the_address_is_noticed() -> None:
+async def test_a_response_that_is_not_from_holdfast_is_an_error() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\n<hello>")

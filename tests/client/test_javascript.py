@@ -67,7 +67,7 @@ async def javascript(served: Served) -> AsyncIterator[Running]:
 
 
 @pytest.mark.slow
-async def test_a_worker_in_javascript_completes_fails_and_waits_for_more(
+async def test_a_javascript_worker_completes_fails_and_polls_again(
     served: Served, client: Client, javascript: Running
 ) -> None:
     jobs = await client.create_many([{"job_type": "sum", "payload": {"numbers": [n, n, n]}} for n in range(12)])
@@ -86,7 +86,9 @@ async def test_a_worker_in_javascript_completes_fails_and_waits_for_more(
 
 
 @pytest.mark.slow
-async def test_a_worker_in_javascript_lets_go_when_told(served: Served, client: Client, javascript: Running) -> None:
+async def test_a_javascript_worker_handles_a_cancel_and_sigterm(
+    served: Served, client: Client, javascript: Running
+) -> None:
     """A cancel reaches the handler with a beat; SIGTERM lets what runs end, and leaves the rest."""
     endless = await client.create("count", {"to": 10_000})
     await until(lambda: runs(client, endless.id), seconds=60)
@@ -108,7 +110,7 @@ async def runs(client: Client, job_id: str) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_worker_in_javascript_whose_key_is_refused_says_so(served: Served) -> None:
+async def test_a_javascript_worker_with_an_invalid_key_exits_with_an_error(served: Served) -> None:
     running = await start(served.url, "no key at all")
     code, complaints = await running.ended()
     assert code == 1

@@ -12,7 +12,9 @@ from tests.server.steps import SECRET, Served
 
 
 @pytest.mark.parametrize("heard", [True, False])
-async def test_a_create_whose_answer_was_lost_makes_one_job(served: Served, gate: FaultProxy, heard: bool) -> None:
+async def test_a_create_that_is_retried_after_a_lost_response_makes_one_job(
+    served: Served, gate: FaultProxy, heard: bool
+) -> None:
     """R: every create carries a key, so that a retry is safe whether or not the server heard the first."""
     gate.cut_at(b"POST /jobs", after=heard)
     async with Client(gate.url) as client:
@@ -23,7 +25,7 @@ async def test_a_create_whose_answer_was_lost_makes_one_job(served: Served, gate
     assert set(await all_ids(served.engine)) == {job.id, *(each.id for each in many)}
 
 
-async def test_a_server_that_cannot_now_is_asked_again(served: Served, gate: FaultProxy) -> None:
+async def test_a_request_is_retried_after_502_503_and_504(served: Served, gate: FaultProxy) -> None:
     clock = InstantClock()
     gate.refuse(503, 502, 504)
     async with Client(gate.url, clock=clock) as client:
@@ -32,7 +34,7 @@ async def test_a_server_that_cannot_now_is_asked_again(served: Served, gate: Fau
     assert gate.refused == len(clock.slept) == 3
 
 
-async def test_a_server_that_says_when_is_not_asked_sooner(gate: FaultProxy) -> None:
+async def test_a_retry_waits_for_retry_after(gate: FaultProxy) -> None:
     clock = InstantClock()
     gate.refuse(429, 503, retry_after=7)
     async with Client(gate.url, clock=clock) as client:
@@ -44,7 +46,7 @@ async def test_a_server_that_says_when_is_not_asked_sooner(gate: FaultProxy) -> 
     assert refused.value.retry_after == 3600
 
 
-async def test_patience_ends(gate: FaultProxy) -> None:
+async def test_retries_end_after_the_configured_number(gate: FaultProxy) -> None:
     clock = InstantClock()
     gate.refuse(503, 503, 503)
     async with Client(gate.url, clock=clock, retries=2) as client:
@@ -53,7 +55,7 @@ async def test_patience_ends(gate: FaultProxy) -> None:
     assert len(clock.slept) == 2
 
 
-async def test_a_server_that_is_away_is_unreachable() -> None:
+async def test_an_unreachable_server_raises_unreachable() -> None:
     clock = InstantClock()
     async with Client("http://127.0.0.1:1", clock=clock, retries=3) as client:
         with pytest.raises(StoreUnavailable, match=r"cannot connect to http://127.0.0.1:1") as away:
@@ -62,7 +64,7 @@ async def test_a_server_that_is_away_is_unreachable() -> None:
     assert len(clock.slept) == 3
 
 
-async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Served, gate: FaultProxy) -> None:
+async def test_a_registration_is_not_retried_after_a_lost_response(served: Served, gate: FaultProxy) -> None:
     """It carries no key: twice would be two workers."""
     gate.cut_at(b"POST /api/worker/register", after=True)
     async with Client(gate.url) as client:
@@ -75,7 +77,7 @@ async def test_a_registration_is_not_repeated_when_its_answer_is_lost(served: Se
     assert registered.api_key
 
 
-async def test_events_go_on_where_the_wire_was_cut(served: Served, gate: FaultProxy) -> None:
+async def test_an_event_stream_resumes_after_a_disconnect(served: Served, gate: FaultProxy) -> None:
     """No gap and no repeat: the stream is taken up by the id of the last event."""
     async with Client(gate.url) as client:
         job = await client.create("mail")

@@ -24,7 +24,7 @@ async def in_sync(work: Callable[[], Any]) -> Any:
     return await asyncio.wait_for(asyncio.to_thread(work), 60)
 
 
-async def test_a_job_is_handed_in_watched_and_answered(served: Served) -> None:
+async def test_a_job_is_created_streamed_and_its_result_returned(served: Served) -> None:
     with SyncClient(served.url) as client:
         job = await in_sync(lambda: client.create("mail", {"n": 1}, idempotency_key="one"))
         assert await in_sync(job.status) == "PENDING"
@@ -38,7 +38,7 @@ async def test_a_job_is_handed_in_watched_and_answered(served: Served) -> None:
             await in_sync(lambda: client.create("mail", {"n": 2}, idempotency_key="one"))
 
 
-async def test_many_a_cancel_and_an_unknown_one(served: Served) -> None:
+async def test_a_canceled_job_and_an_unknown_job_raise_errors(served: Served) -> None:
     with SyncClient(served.url) as client:
         first, _ = await in_sync(lambda: client.create_many([{"job_type": "mail"}, {"job_type": "mail"}]))
         assert await in_sync(first.cancel) == "CANCELED"
@@ -48,7 +48,7 @@ async def test_many_a_cancel_and_an_unknown_one(served: Served) -> None:
             await in_sync(client.job("0198c0de-0000-7000-8000-000000000000").get)
 
 
-async def test_a_lost_answer_is_asked_for_again(served: Served, gate: FaultProxy) -> None:
+async def test_a_lost_response_is_retried(served: Served, gate: FaultProxy) -> None:
     gate.cut_at(b"POST /jobs", after=True)
     with SyncClient(gate.url) as client:
         job = await in_sync(lambda: client.create("mail"))
@@ -60,6 +60,6 @@ async def test_a_lost_answer_is_asked_for_again(served: Served, gate: FaultProxy
     assert max(clock.slept) >= 5
 
 
-def test_a_server_that_is_away_is_unreachable() -> None:
+def test_an_unreachable_server_raises_unreachable() -> None:
     with SyncClient("http://127.0.0.1:1", retries=0) as client, pytest.raises(StoreUnavailable):
         client.get("1")

@@ -53,13 +53,13 @@ def test_commands_and_settings_exist(name: str) -> None:
     assert [parsed(words).run for words in typed]
 
 
-def test_only_this_machine_reaches_the_ports() -> None:
+def test_published_ports_are_bound_to_loopback() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert len(ports) == 3
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_a_worker_is_given_longer_to_stop_than_its_grace() -> None:
+def test_the_stop_timeout_of_a_worker_exceeds_its_grace_period() -> None:
     worker = SERVICES["worker"]
     grace = float(worker["environment"]["HOLDFAST_STOP_GRACE_SECONDS"])
     assert seconds(worker["stop_grace_period"]) >= grace + 30
@@ -82,7 +82,7 @@ def test_prometheus_finds_its_rules_its_key_and_its_targets() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on the PATH")
-def test_prometheus_takes_its_configuration_and_its_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_configuration_and_the_rules(tmp_path: Path) -> None:
     for name in ("scrape.yml", "alerts.yml"):
         text = (DEPLOY / "prometheus" / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace(STATE, str(tmp_path)), encoding="utf-8")
@@ -118,7 +118,7 @@ async def empty_postgres_url(postgres_server_url: str) -> AsyncIterator[str]:
 
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_the_services_work_together(tmp_path: Path, empty_postgres_url: str) -> None:
+def test_the_services_run_a_job_together(tmp_path: Path, empty_postgres_url: str) -> None:
     machine = Machine(tmp_path, empty_postgres_url)
     for name in ("migrate", "keys", "keys"):  # the second time they exist
         machine.run(name)
@@ -157,7 +157,7 @@ def scraped(url: str, key: dict[str, str]) -> str:
     return httpx2.get(f"{url}/metrics", headers=key).raise_for_status().text
 
 
-def test_the_image_has_the_ports_and_the_folder_that_the_file_uses() -> None:
+def test_the_image_has_the_ports_and_the_volume_of_the_compose_file() -> None:
     ports = [str(parsed(SERVICES["server"]["command"]).port), str(parsed(SERVICES["worker"]["command"]).metrics_port)]
     assert arguments_of("EXPOSE")[0].split() == ports
     assert environment()["HOLDFAST_DATA_DIR"] == STATE

@@ -25,7 +25,7 @@ def lint(text: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_hadolint
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_reports_no_problems() -> None:
     [shown] = [block.text for block in blocks("docs/operate/deploy.md", "dockerfile")]
     for text in (DOCKERFILE.read_text(encoding="utf-8"), shown):
         found = lint(text)
@@ -33,7 +33,7 @@ def test_hadolint_finds_nothing() -> None:
 
 
 @needs_hadolint
-def test_what_hadolint_would_find_is_noticed() -> None:
+def test_hadolint_reports_a_bad_instruction() -> None:
     assert "DL3006" in lint("FROM python\n").stdout
 
 
@@ -47,7 +47,7 @@ def test_every_file_that_is_copied_is_in_the_build_context_and_little_else() -> 
         assert is_ignored(path), path
 
 
-def test_what_is_copied_makes_a_wheel(tmp_path: Path) -> None:
+def test_a_wheel_can_be_built_from_the_copied_files(tmp_path: Path) -> None:
     for source in copied():
         copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
         copy(ROOT / source, tmp_path / source)
@@ -56,7 +56,7 @@ def test_what_is_copied_makes_a_wheel(tmp_path: Path) -> None:
     assert len(list((tmp_path / "dist").glob("holdfast-*.whl"))) == 1
 
 
-def test_every_package_is_checked_by_its_hash() -> None:
+def test_every_package_is_installed_with_its_hash() -> None:
     steps = " && ".join(arguments_of("RUN")).split(" && ")
     downloads = [step for step in steps if re.search(r"\bpip\b.* install\b", step) and "--no-index" not in step]
     assert len(downloads) == 2
@@ -66,7 +66,7 @@ def test_every_package_is_checked_by_its_hash() -> None:
     assert all((ROOT / "constraints" / f"{name}.txt").is_file() for name in [*pins, "all"])
 
 
-def test_the_image_runs_a_command_that_exists_as_a_user_without_privileges() -> None:
+def test_the_image_runs_an_existing_command_as_an_unprivileged_user() -> None:
     assert instructions()[-1][0] == "CMD"
     assert parsed(json.loads(arguments_of("CMD")[0])).host == "0.0.0.0"
     assert arguments_of("USER") == ["10001:10001"]

@@ -20,29 +20,29 @@ TRIGGERS = of_kind(SCALED, "ScaledObject")["spec"]["triggers"]
 # -- what they look like ----------------------------------------------------------------------------------------
 
 
-def test_the_deployment_is_one_that_kubernetes_takes() -> None:
+def test_the_deployment_matches_the_kubernetes_schema() -> None:
     assert [kubernetes_errors(document) for document in documents(WORKER)] == [None]
 
 
-def test_what_kubernetes_would_not_take_is_noticed() -> None:
+def test_an_invalid_deployment_is_reported() -> None:
     wrong = of_kind(WORKER, "Deployment")
     wrong["spec"]["replica"] = 3
     assert "replica" in str(kubernetes_errors(wrong))
 
 
 @pytest.mark.parametrize("document", documents(SCALED), ids=lambda document: document["kind"])
-def test_the_rest_is_what_keda_takes(document: dict[str, Any]) -> None:
+def test_the_keda_objects_match_the_keda_schema(document: dict[str, Any]) -> None:
     assert keda_errors(document) == []
 
 
 @pytest.mark.parametrize("change", [{"minReplicas": 1}, {"maxReplicaCount": "20"}, {"triggers": None}])
-def test_what_keda_would_not_take_is_noticed(change: dict[str, Any]) -> None:
+def test_an_invalid_keda_object_is_reported(change: dict[str, Any]) -> None:
     wrong = deepcopy(of_kind(SCALED, "ScaledObject"))
     wrong["spec"] |= change
     assert keda_errors(wrong)
 
 
-def test_the_manifests_mean_each_other() -> None:
+def test_the_manifests_refer_to_each_other() -> None:
     target, scaled = of_kind(WORKER, "Deployment"), of_kind(SCALED, "ScaledObject")
     assert scaled["spec"]["scaleTargetRef"] == {"kind": target["kind"], "name": target["metadata"]["name"]}
     assert "replicas" not in target["spec"], "an apply would undo what KEDA did"
@@ -65,7 +65,7 @@ def test_the_command_and_its_settings_exist() -> None:
     assert {variable["name"].removesuffix("_FILE") for variable in worker_container()["env"]} <= known
 
 
-def test_the_pod_outlives_the_grace_of_its_worker() -> None:
+def test_the_termination_grace_period_exceeds_that_of_the_worker() -> None:
     pod, said = of_kind(WORKER, "Deployment")["spec"]["template"]["spec"], worker_container()["env"]
     [grace] = [float(variable["value"]) for variable in said if variable["name"] == "HOLDFAST_STOP_GRACE_SECONDS"]
     assert pod["terminationGracePeriodSeconds"] >= grace + 10
@@ -74,12 +74,12 @@ def test_the_pod_outlives_the_grace_of_its_worker() -> None:
 # -- what KEDA reads --------------------------------------------------------------------------------------------
 
 
-async def test_keda_finds_its_numbers_before_there_is_a_job(served: Served) -> None:
+async def test_keda_reads_zero_for_a_queue_without_jobs(served: Served) -> None:
     key = await reading_key(served)
     assert [workers_for(await asked_by_keda(served, trigger, key), trigger) for trigger in TRIGGERS] == [0, 0]
 
 
-async def test_keda_starts_workers_for_jobs_that_run(store_url: str) -> None:
+async def test_keda_counts_running_jobs(store_url: str) -> None:
     async with serving(store_url) as served:
         [busy] = [trigger for trigger in TRIGGERS if trigger["name"] == "busy"]
         for _ in range(8):
@@ -87,7 +87,7 @@ async def test_keda_starts_workers_for_jobs_that_run(store_url: str) -> None:
         assert workers_for(await asked_by_keda(served, busy, await reading_key(served)), busy) == 2
 
 
-async def test_a_queue_with_a_dot_in_its_name_can_be_pointed_at(served: Served) -> None:
+async def test_keda_can_address_a_queue_with_a_dot_in_its_name(served: Served) -> None:
     await started(served.engine, queue="mail.eu")
     for query, location in {
         "queue=mail.eu": "total.busySlots",

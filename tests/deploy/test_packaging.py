@@ -46,12 +46,12 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert found.stdout == "[]\n"
 
 
-def test_the_pinned_version_of_each_library_is_one_that_the_package_takes() -> None:
+def test_the_pinned_version_of_each_library_satisfies_the_requirements() -> None:
     pins = dict(re.findall(r"(?m)^(\S+?)==(\S+)", (ROOT / "constraints" / "dev.txt").read_text(encoding="utf-8")))
     for required in REQUIRED:
         assert pins[required.name] in required.specifier, required
 
 
-def test_libraries_of_which_private_parts_are_used_have_an_upper_bound() -> None:
+def test_libraries_whose_private_api_is_used_have_an_upper_bound() -> None:
     bounded = {required.name for required in REQUIRED if any(bound.operator == "<" for bound in required.specifier)}
     assert bounded == PRIVATE

@@ -20,14 +20,14 @@ TRIGGERS = [trigger for said in SAID for trigger in said.get("triggers", ())]
 COMMANDS = re.findall(r"(?m)(?:`|^)(holdfast (?!worker\b|serve\b)[^`\n]+)(?:`|$)", PAGES[ALERTS] + PAGES[SCALING])
 
 
-async def test_keda_finds_a_number_wherever_the_page_points(served: Served) -> None:
+async def test_every_value_location_on_the_page_is_a_number(served: Served) -> None:
     key = await reading_key(served)
     assert len(TRIGGERS) >= 4
     for trigger in TRIGGERS:
         assert await asked_by_keda(served, trigger, key) == 0
 
 
-async def test_the_answer_looks_as_on_the_page(served: Served) -> None:
+async def test_the_scale_response_matches_the_page(served: Served) -> None:
     await served.engine.create_many([NewJob(type="x", queue=queue) for queue in ("mail", "reports")])
     [[shown]] = [[json.loads(block.text)] for block in blocks(SCALING, "json")]
     [asked] = re.findall(r"(/api/admin/scale\?\S+)\"\n", PAGES[SCALING])
@@ -36,11 +36,11 @@ async def test_the_answer_looks_as_on_the_page(served: Served) -> None:
     check(answer.json(), shown)
 
 
-def test_the_example_of_the_page_is_that_of_the_manifest() -> None:
+def test_the_example_on_the_page_is_part_of_the_manifest() -> None:
     assert SAID[0]["triggers"] == of_kind("keda/scaledobject.yaml", "ScaledObject")["spec"]["triggers"]
 
 
-def test_the_autoscaler_of_the_page_is_one_that_kubernetes_takes() -> None:
+def test_the_autoscaler_on_the_page_matches_the_kubernetes_schema() -> None:
     [plain] = [said for said in SAID if "kind" in said]
     assert kubernetes_errors(plain) is None
 
@@ -52,7 +52,7 @@ def test_the_commands_of_the_pages_exist() -> None:
         assert make_parser().parse_args(arguments).run
 
 
-def test_what_lies_in_deploy_is_told_of() -> None:
+def test_every_file_in_deploy_is_documented() -> None:
     readme = (DEPLOY / "README.md").read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#:]+)\)", readme):
         assert (DEPLOY / link).exists(), link

@@ -46,7 +46,7 @@ def scrape() -> Scrape:
         ("sum(holdfast_waits) > 0 unless sum(up) > 0", set()),
     ],
 )
-def test_what_fits_the_scrape_is_taken(scrape: Scrape, expression: str, labels: set[str]) -> None:
+def test_a_query_of_existing_metrics_and_labels_is_accepted(scrape: Scrape, expression: str, labels: set[str]) -> None:
     assert labels_of(expression, scrape) == labels
 
 
@@ -70,6 +70,6 @@ def test_what_fits_the_scrape_is_taken(scrape: Scrape, expression: str, labels: 
         ("sum(", "no PromQL"),
     ],
 )
-def test_what_does_not_fit_the_scrape_is_found(scrape: Scrape, expression: str, why: str) -> None:
+def test_a_query_of_missing_metrics_or_labels_is_reported(scrape: Scrape, expression: str, why: str) -> None:
     with pytest.raises(Wrong, match=why):
         labels_of(expression, scrape)

@@ -38,7 +38,7 @@ def expression(text: str) -> str:
 # -- what is asked ----------------------------------------------------------------------------------------------
 
 
-def test_every_panel_asks_for_what_is_there(scrape: Scrape) -> None:
+def test_every_panel_queries_existing_metrics(scrape: Scrape) -> None:
     """Issue 5: each query checked against a real scrape."""
     for panel in PANELS:
         for target in panel["targets"]:
@@ -47,14 +47,14 @@ def test_every_panel_asks_for_what_is_there(scrape: Scrape) -> None:
             assert shown <= labels, f"{panel['title']}: the legend has {shown}, the answer {labels}"
 
 
-def test_every_alert_asks_for_what_is_there(scrape: Scrape) -> None:
+def test_every_alert_queries_existing_metrics(scrape: Scrape) -> None:
     for rule in RULES:
         labels = labels_of(rule["expr"], scrape)
         told = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
         assert told <= labels, f"{rule['alert']}: the summary has {told}, the answer {labels}"
 
 
-def test_every_query_of_the_page_on_scaling_asks_for_what_is_there(scrape: Scrape) -> None:
+def test_every_query_of_the_scaling_page_uses_existing_metrics(scrape: Scrape) -> None:
     queries = re.findall(
         r"(?m)^\| [\w ]+ \| `(.+)` \|$", section("docs/operate/scaling.md", "Scaling by a Prometheus metric")
     )
@@ -63,7 +63,7 @@ def test_every_query_of_the_page_on_scaling_asks_for_what_is_there(scrape: Scrap
         labels_of(query, scrape)
 
 
-def test_a_metric_that_was_renamed_is_noticed(scrape: Scrape) -> None:
+def test_a_query_of_a_renamed_metric_is_reported(scrape: Scrape) -> None:
     """The check of both can fail, also on a real scrape."""
     [wait, *_] = [rule["expr"] for rule in RULES if rule["alert"] == "HoldfastJobsWait"]
     assert labels_of(wait, scrape) == {"queue"}
@@ -72,7 +72,7 @@ def test_a_metric_that_was_renamed_is_noticed(scrape: Scrape) -> None:
             labels_of(wrong, scrape)
 
 
-def test_the_variables_take_their_values_from_what_is_there(scrape: Scrape) -> None:
+def test_the_dashboard_variables_query_existing_metrics(scrape: Scrape) -> None:
     for variable in VARIABLES:
         if variable["type"] == "query":
             [(metric, label)] = re.findall(r"^label_values\((\w+), (\w+)\)$", variable["query"]["query"])
@@ -82,13 +82,13 @@ def test_the_variables_take_their_values_from_what_is_there(scrape: Scrape) -> N
 # -- the dashboard ----------------------------------------------------------------------------------------------
 
 
-def test_every_variable_that_is_used_is_defined() -> None:
+def test_every_dashboard_variable_that_is_used_is_defined() -> None:
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
     defined = {variable["name"] for variable in VARIABLES}
     assert used - GRAFANAS_OWN.keys() - {"__all"} == defined
 
 
-def test_every_panel_has_an_id_and_a_place_of_its_own() -> None:
+def test_panels_have_unique_ids_and_do_not_overlap() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     taken: dict[tuple[int, int], str] = {}
@@ -103,7 +103,7 @@ def cells(place: dict[str, int]) -> list[tuple[int, int]]:
     return [(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])]
 
 
-def test_every_panel_says_what_it_shows_and_in_what_unit() -> None:
+def test_every_panel_has_a_title_a_description_and_a_unit() -> None:
     for panel in PANELS:
         assert panel["description"], panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
@@ -115,7 +115,7 @@ def test_every_panel_says_what_it_shows_and_in_what_unit() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_every_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_every_alert_has_a_severity_and_a_runbook(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert rule["for"]
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
@@ -124,7 +124,7 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> 
     assert anchor in anchors(page)
 
 
-def test_the_page_has_nothing_about_alerts_that_are_gone() -> None:
+def test_the_alerts_page_describes_no_removed_alerts() -> None:
     assert {anchor for anchor in anchors(RUNBOOK) if anchor.startswith("holdfast")} == {
         rule["alert"].lower() for rule in RULES
     }
@@ -133,7 +133,7 @@ def test_the_page_has_nothing_about_alerts_that_are_gone() -> None:
 # -- what Prometheus reads ------------------------------------------------------------------------------------
 
 
-def test_the_alerts_know_the_scraped_jobs_by_their_names() -> None:
+def test_the_alerts_use_the_names_of_the_scrape_jobs() -> None:
     jobs = {job["job_name"] for job in SCRAPING["scrape_configs"]}
     assert jobs == {SERVER, WORKER}
     named = {job for rule in RULES for job in re.findall(r'job="([^"]+)"', rule["expr"])}

@@ -41,19 +41,19 @@ def analyze(*arguments: str | Path) -> tuple[int, str]:
 
 @needs_systemd
 @UNITS
-def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
+def test_systemd_analyze_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     assert analyze("verify", "--man=no", here(unit, tmp_path)) == (0, "")
 
 
 @needs_systemd
-def test_what_systemd_would_not_take_is_noticed(tmp_path: Path) -> None:
+def test_systemd_analyze_reports_an_invalid_unit(tmp_path: Path) -> None:
     wrong = SERVER.read_text(encoding="utf-8").replace("ProtectHome=", "ProtectHouse=")
     assert "ProtectHouse" in analyze("verify", "--man=no", here(SERVER, tmp_path, wrong))[1]
 
 
 @needs_systemd
 @UNITS
-def test_the_unit_is_closed_to_what_it_does_not_need(unit: Path, tmp_path: Path) -> None:
+def test_the_unit_is_sandboxed(unit: Path, tmp_path: Path) -> None:
     code, why = analyze("security", "--no-pager", "--offline=true", f"--threshold={EXPOSURE_MAX}", here(unit, tmp_path))
     assert code == 0, why
 
@@ -73,7 +73,7 @@ def test_every_secret_file_is_a_credential_of_the_unit(unit: Path) -> None:
     assert files == {f"%d/{name}" for name in credentials}
 
 
-def test_systemd_waits_longer_than_a_stop_takes() -> None:
+def test_the_stop_timeout_of_systemd_exceeds_that_of_the_process() -> None:
     [server], [worker] = said(SERVER, "TimeoutStopSec"), said(WORKER, "TimeoutStopSec")
     assert float(server) >= STOP_SECONDS + 10
     assert float(worker) >= float(variables(WORKER)["HOLDFAST_STOP_GRACE_SECONDS"]) + 30

@@ -19,11 +19,11 @@ def breaker(clock: WholeClock) -> Breaker:
     return Breaker(clock, SeededIds(5))
 
 
-def test_it_begins_closed(breaker: Breaker) -> None:
+def test_a_breaker_starts_closed(breaker: Breaker) -> None:
     assert (breaker.state, breaker.allows, breaker.pause, breaker.openings) == ("closed", True, 0, 0)
 
 
-def test_one_failure_opens_it_and_after_the_pause_it_may_be_tried(breaker: Breaker, clock: WholeClock) -> None:
+def test_one_failure_opens_the_breaker_until_the_pause_is_over(breaker: Breaker, clock: WholeClock) -> None:
     breaker.failed("gone")
     assert (breaker.state, breaker.allows, breaker.openings, breaker.reason) == ("open", False, 1, "gone")
     assert PAUSE_SECONDS / 2 <= breaker.pause <= PAUSE_SECONDS
@@ -33,7 +33,7 @@ def test_one_failure_opens_it_and_after_the_pause_it_may_be_tried(breaker: Break
     assert (breaker.state, breaker.openings) == ("closed", 1)
 
 
-def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker, clock: WholeClock) -> None:
+def test_each_failure_doubles_the_pause_up_to_five_seconds(breaker: Breaker, clock: WholeClock) -> None:
     """R003-117, L6: used again within ten seconds of its return."""
     pauses = []
     for _ in range(50):
@@ -46,7 +46,7 @@ def test_each_failure_doubles_the_pause_to_five_seconds_at_most(breaker: Breaker
     assert breaker.openings == 1, "it has never been closed in between"
 
 
-def test_when_all_was_well_for_a_while_the_failures_are_forgotten(breaker: Breaker, clock: WholeClock) -> None:
+def test_failures_are_forgotten_after_a_stable_period(breaker: Breaker, clock: WholeClock) -> None:
     for _ in range(8):
         breaker.failed()
         clock.advance(PAUSE_MAX_SECONDS)
@@ -57,7 +57,7 @@ def test_when_all_was_well_for_a_while_the_failures_are_forgotten(breaker: Break
     assert breaker.openings == 2
 
 
-def test_what_works_and_fails_by_turns_is_tried_less_and_less(breaker: Breaker, clock: WholeClock) -> None:
+def test_alternating_success_and_failure_lengthens_the_pause(breaker: Breaker, clock: WholeClock) -> None:
     """R003-115: a Redis that can be read and takes nothing more, or one that greets us and refuses the rest."""
     for _ in range(20):
         breaker.failed("full")
@@ -71,13 +71,13 @@ def test_what_works_and_fails_by_turns_is_tried_less_and_less(breaker: Breaker, 
     assert breaker.pause >= PAUSE_MAX_SECONDS / 2
 
 
-def test_those_who_fail_together_count_once(breaker: Breaker) -> None:
+def test_concurrent_failures_count_once(breaker: Breaker) -> None:
     for _ in range(10):
         breaker.failed()
     assert breaker.pause <= PAUSE_SECONDS
 
 
-def test_whoever_watches_hears_of_both_ends(breaker: Breaker, clock: WholeClock) -> None:
+def test_listeners_are_notified_when_the_breaker_opens_and_closes(breaker: Breaker, clock: WholeClock) -> None:
     heard = []
     breaker.watchers.append(lambda: heard.append(breaker.closed))
     breaker.succeeded()
@@ -89,9 +89,7 @@ def test_whoever_watches_hears_of_both_ends(breaker: Breaker, clock: WholeClock)
     assert heard == [False, True]
 
 
-async def test_a_broker_that_works_now_and_then_is_told_of_once_until_it_has_worked_for_a_while(
-    breaker: Breaker, clock: WholeClock
-) -> None:
+async def test_a_flapping_broker_is_logged_once_until_it_is_stable(breaker: Breaker, clock: WholeClock) -> None:
     told: list[str] = []
     over = asyncio.Event()
 

@@ -22,7 +22,7 @@ hints = st.builds(
 
 
 @given(hints)
-def test_what_was_written_is_read_again(hint: Hint) -> None:
+def test_an_encoded_hint_decodes_to_itself(hint: Hint) -> None:
     message = written(hint)
     assert len(message) <= BYTES_MAX
     assert read(message) in (hint, hint._replace(type=None))
@@ -30,14 +30,14 @@ def test_what_was_written_is_read_again(hint: Hint) -> None:
 
 
 @given(st.binary(max_size=2 * BYTES_MAX) | st.text(max_size=BYTES_MAX))
-def test_bytes_from_anywhere_are_read_or_dropped_and_nothing_else(message: bytes | str) -> None:
+def test_arbitrary_bytes_decode_to_a_hint_or_nothing(message: bytes | str) -> None:
     """SEC-23: whatever lies in the broker, nothing is raised."""
     hint = read(message)
     assert hint is None or isinstance(hint, Hint)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=20))
-def test_so_is_json_of_another_form(value: object) -> None:
+def test_arbitrary_json_decodes_to_a_hint_or_nothing(value: object) -> None:
     """SEC-23"""
     hint = read(json.dumps(value))
     assert hint is None or -100 <= hint.priority <= 100
@@ -68,17 +68,17 @@ def test_so_is_json_of_another_form(value: object) -> None:
         7,
     ],
 )
-def test_what_is_no_hint_is_none(message: object) -> None:
+def test_a_malformed_message_decodes_to_nothing(message: object) -> None:
     """SEC-23: names are checked like everybody's, ids are ids, and nothing is long."""
     assert read(message) is None
 
 
-def test_two_long_names_do_not_fit_and_then_any_type_may_be_meant() -> None:
+def test_a_hint_omits_the_job_type_when_it_would_be_too_long() -> None:
     hint = Hint("\N{KHMER LETTER KA}" * 200, "\N{KHMER LETTER KA}" * 200, JOB, 3)
     assert read(written(hint)) == hint._replace(type=None)
 
 
-def test_three_levels_of_priority() -> None:
+def test_priorities_map_to_three_levels() -> None:
     assert [level_of(Hint("q", priority=priority)) for priority in (100, 1, 0, -1, -100)] == [
         "high",
         "high",

@@ -70,7 +70,7 @@ async def reopen(broker: NatsBroker) -> None:
 # -- carrying ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_most_urgent_come_first_and_no_more_than_asked_for(opened: Opener, streams: Any) -> None:
+async def test_hints_are_received_by_priority_up_to_the_requested_number(opened: Opener, streams: Any) -> None:
     broker = await opened()
     low, normal, high = (MAIL._replace(priority=priority) for priority in (-5, 0, 7))
     await broker.send([low, low, normal, normal, high])
@@ -83,7 +83,7 @@ async def test_the_most_urgent_come_first_and_no_more_than_asked_for(opened: Ope
     assert hints(await broker.receive(5, 10)) == [normal, low, low]
 
 
-async def test_whoever_waits_is_woken_by_each_level(opened: Opener) -> None:
+async def test_a_waiting_receiver_gets_hints_of_each_priority(opened: Opener) -> None:
     broker = await opened()
     for priority in (-1, 0, 1):
         hint = MAIL._replace(priority=priority)
@@ -104,17 +104,17 @@ async def test_a_hint_goes_to_one_worker_of_each_kind(opened: Opener) -> None:
     assert sorted(await all_of(other)) == sorted(sent)
 
 
-async def test_nothing_comes_when_the_time_is_up(opened: Opener) -> None:
+async def test_receive_returns_nothing_after_its_timeout(opened: Opener) -> None:
     assert await (await opened()).receive(0.05, 10) == []
 
 
-async def test_many_go_out_in_one_round_trip(opened: Opener) -> None:
+async def test_many_hints_are_published_in_one_round_trip(opened: Opener) -> None:
     broker = await opened()
     await broker.send([MAIL] * 500)
     assert await all_of(broker) == [MAIL] * 500
 
 
-async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unacknowledged_hint_is_delivered_again(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """R000-5, S13: acknowledged after it was looked at, not before."""
     monkeypatch.setattr(module, "ACK_SECONDS", 0.3)
     dying, other = await opened(), await opened()
@@ -124,14 +124,14 @@ async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: 
     assert hints(await other.receive(20, 10)) == [MAIL]
 
 
-async def test_what_is_given_back_comes_to_another_at_once(opened: Opener) -> None:
+async def test_a_nacked_hint_is_delivered_to_another_worker_at_once(opened: Opener) -> None:
     first, second = await opened(), await opened()
     await first.send([MAIL])
     await first.nack(await first.receive(5, 10))
     assert hints(await second.receive(5, 10)) == [MAIL]
 
 
-async def test_nobody_is_sent_what_he_no_longer_waits_for(opened: Opener) -> None:
+async def test_a_canceled_receive_gets_no_hints(opened: Opener) -> None:
     """A request that outlived its call would swallow a hint: the worker that made it may be busy for hours (L6)."""
     busy, idle = await opened(), await opened()
     for priority in (1, 0, -1):
@@ -153,7 +153,7 @@ async def test_nobody_is_sent_what_he_no_longer_waits_for(opened: Opener) -> Non
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_no_hint_is_dropped_and_counted(opened: Opener, streams: Any) -> None:
+async def test_a_malformed_message_is_dropped_and_counted(opened: Opener, streams: Any) -> None:
     """SEC-23"""
     broker = await opened()
     for garbage in (b"", b"\x00\xff", b"null", b"[" * 1000, b'["q",null,"no id",0]', b'["q",null,null,1e400]'):
@@ -169,7 +169,7 @@ async def test_what_is_no_hint_is_dropped_and_counted(opened: Opener, streams: A
         await streams.publish("holdfast.hints.normal", b"x" * 5000)
 
 
-async def test_the_stream_keeps_the_newest(opened: Opener, streams: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_stream_keeps_the_newest_hints(opened: Opener, streams: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MESSAGES_MAX", 50)
     broker = await opened()
     await broker.send([MAIL._replace(queue=f"queue-{number}") for number in range(200)])
@@ -178,7 +178,7 @@ async def test_the_stream_keeps_the_newest(opened: Opener, streams: Any, monkeyp
     assert (await streams.stream_info(STREAM)).config.max_age == 3600
 
 
-async def test_a_hint_that_fails_again_and_again_is_left_alone(opened: Opener) -> None:
+async def test_a_hint_is_not_delivered_after_max_deliver(opened: Opener) -> None:
     """F31: max-deliver reached; then polling finds the job."""
     broker = await opened()
     await broker.send([MAIL])
@@ -189,9 +189,7 @@ async def test_a_hint_that_fails_again_and_again_is_left_alone(opened: Opener) -
     assert await broker.receive(0.3, 1) == []
 
 
-async def test_consumers_that_nobody_uses_are_removed(
-    opened: Opener, streams: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unused_consumers_are_removed(opened: Opener, streams: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNUSED_SECONDS", 0.2)
     await (await opened()).close()
     for _ in range(200):
@@ -201,7 +199,7 @@ async def test_consumers_that_nobody_uses_are_removed(
     assert not await streams.consumers_info(STREAM)
 
 
-async def test_a_stream_that_an_operator_made_stays_as_it_is(opened: Opener, streams: Any) -> None:
+async def test_an_existing_stream_keeps_its_configuration(opened: Opener, streams: Any) -> None:
     await streams.add_stream(name=STREAM, subjects=["holdfast.hints.*"], max_msgs=77)
     broker = await opened()
     await broker.send([MAIL])
@@ -212,7 +210,7 @@ async def test_a_stream_that_an_operator_made_stays_as_it_is(opened: Opener, str
 # -- trouble -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_stream_is_missed_at_once_and_made_again(opened: Opener, streams: Any) -> None:
+async def test_a_deleted_stream_is_reported_at_once_and_created_again(opened: Opener, streams: Any) -> None:
     """F31"""
     broker = await opened()
     waiting = asyncio.create_task(broker.receive(60, 10))
@@ -226,7 +224,7 @@ async def test_a_deleted_stream_is_missed_at_once_and_made_again(opened: Opener,
     assert await all_of(broker) == [MAIL]
 
 
-async def test_a_deleted_consumer_is_missed_at_once_and_made_again(opened: Opener, streams: Any) -> None:
+async def test_a_deleted_consumer_is_reported_at_once_and_created_again(opened: Opener, streams: Any) -> None:
     broker = await opened()
     waiting = asyncio.create_task(broker.receive(60, 10))
     await asyncio.sleep(0.05)
@@ -238,7 +236,7 @@ async def test_a_deleted_consumer_is_missed_at_once_and_made_again(opened: Opene
     assert await all_of(broker) == [MAIL]
 
 
-async def test_whoever_waits_hears_of_a_kill_at_once_and_hints_outlive_it(
+async def test_a_waiting_receiver_fails_when_the_server_is_killed_and_hints_survive(
     opened: Opener, nats_server: NatsServer
 ) -> None:
     broker = await opened()
@@ -253,7 +251,7 @@ async def test_whoever_waits_hears_of_a_kill_at_once_and_hints_outlive_it(
     assert await all_of(broker) == [MAIL] * 3
 
 
-async def test_a_server_that_lost_everything_is_furnished_again(opened: Opener, nats_server: NatsServer) -> None:
+async def test_the_stream_is_created_again_on_an_empty_server(opened: Opener, nats_server: NatsServer) -> None:
     broker = await opened()
     await broker.send([MAIL])
     nats_server.restart(kill=True, empty=True)
@@ -264,7 +262,7 @@ async def test_a_server_that_lost_everything_is_furnished_again(opened: Opener, 
     assert await all_of(broker) == [MAIL]
 
 
-async def test_a_server_that_lost_its_last_writes_goes_on(opened: Opener, nats_server: NatsServer) -> None:
+async def test_hints_continue_after_the_server_lost_its_last_writes(opened: Opener, nats_server: NatsServer) -> None:
     """F31, K31: hints that were acknowledged are gone, and with them only time."""
     broker = await opened()
     await broker.send([MAIL] * 3)
@@ -317,7 +315,7 @@ async def test_every_call_to_a_frozen_server_ends_with_an_error(opened: Opener, 
 
 
 @pytest.mark.parametrize("url", ["", "localhost:4222", "nats://", "nats://host:port", "redis://host:1", "nats://a:1,"])
-def test_an_address_that_cannot_be_read_is_refused_at_once(url: str) -> None:
+def test_an_invalid_url_is_an_error_at_once(url: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         NatsBroker(url.replace("//", "//holdfast:secret@"))
     assert "secret" not in str(caught.value)
@@ -339,7 +337,7 @@ async def test_a_wrong_password_is_an_error_that_does_not_show_it() -> None:
             await broker.close()
 
 
-async def test_a_user_needs_no_other_rights_than_those_on_the_page(tmp_path: Path) -> None:
+async def test_the_documented_permissions_are_sufficient(tmp_path: Path) -> None:
     """SEC-23"""
     (granted,) = [block.text for block in blocks("docs/operate/brokers.md", "text") if block.heading == "NATS"]
     (tmp_path / "nats.conf").write_text(granted)
@@ -353,7 +351,7 @@ async def test_a_user_needs_no_other_rights_than_those_on_the_page(tmp_path: Pat
         await broker.close()
 
 
-async def test_tls_is_spoken_where_the_address_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tls_url_uses_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-23: encrypted, and with a certificate that somebody vouches for."""
     key, certificate = certify(tmp_path)
     with NatsServer.started("--tls", "--tlscert", certificate, "--tlskey", key) as server:
@@ -369,7 +367,7 @@ async def test_tls_is_spoken_where_the_address_says_so(tmp_path: Path, monkeypat
         await broker.close()
 
 
-async def test_no_password_goes_in_the_clear_where_tls_was_asked_for() -> None:
+async def test_no_password_is_sent_without_tls_when_the_url_requires_it() -> None:
     """SEC-23: whoever sits in between cannot talk us out of it."""
     heard = b""
 

@@ -25,7 +25,7 @@ class Door:
             raise BrokerError("nobody there")
 
 
-async def test_a_broker_is_missed_and_found_again_without_a_hint_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_probe_notices_an_outage_and_its_end_without_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     """L6: used again within ten seconds of its return."""
     monkeypatch.setattr(probe, "PAUSE_MAX_SECONDS", 0.15)
     door, breaker = Door(), Breaker(Clock(), SeededIds(5))
@@ -39,6 +39,6 @@ async def test_a_broker_is_missed_and_found_again_without_a_hint_to_send(monkeyp
 
 
 @pytest.mark.usefixtures("sqs_server")  # for its credentials
-async def test_a_server_says_at_its_start_that_sqs_is_not_there(fresh_sqlite_url: str) -> None:
+async def test_a_server_logs_at_startup_that_sqs_is_unreachable(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url, dispatch="sqs", sqs_endpoint_url="http://127.0.0.1:1") as served:
         await until(lambda: served.server.dispatch and not served.server.dispatch.up)

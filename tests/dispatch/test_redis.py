@@ -64,7 +64,7 @@ def names(listed: list[list[Any]]) -> list[str]:
     return [each[each.index(b"name") + 1].decode() for each in listed]
 
 
-async def test_the_most_urgent_hints_come_first(brokers: Brokers) -> None:
+async def test_hints_are_received_by_priority(brokers: Brokers) -> None:
     """R003-114: high, normal, low."""
     sender, reader = await brokers(None), await brokers()
     hints = [Hint("q", "t", JOB.format(index), priority) for index, priority in enumerate([-5, 0, 50, 0, -1, 1])]
@@ -72,7 +72,7 @@ async def test_the_most_urgent_hints_come_first(brokers: Brokers) -> None:
     assert [hint.priority for hint in await received(reader)] == [50, 1, 0, 0, -5, -1]
 
 
-async def test_each_kind_of_worker_hears_each_hint_once(brokers: Brokers) -> None:
+async def test_each_kind_of_worker_receives_each_hint_once(brokers: Brokers) -> None:
     sender, first, second, other = [await brokers(kind) for kind in (None, "kind", "kind", "other")]
     hints = [Hint("q", "t", JOB.format(index)) for index in range(4)]
     for hint in hints:
@@ -82,7 +82,7 @@ async def test_each_kind_of_worker_hears_each_hint_once(brokers: Brokers) -> Non
     assert await received(other) == hints
 
 
-async def test_a_new_kind_begins_with_what_comes_after_it(brokers: Brokers) -> None:
+async def test_a_new_kind_of_worker_receives_only_new_hints(brokers: Brokers) -> None:
     sender = await brokers(None)
     await sender.send([Hint("old")])
     reader = await brokers()
@@ -90,7 +90,7 @@ async def test_a_new_kind_begins_with_what_comes_after_it(brokers: Brokers) -> N
     assert await received(reader) == [Hint("new")]
 
 
-async def test_it_waits_for_a_hint_as_long_as_it_was_told(brokers: Brokers) -> None:
+async def test_receive_waits_until_its_timeout(brokers: Brokers) -> None:
     sender, reader = await brokers(None), await brokers()
     assert await received(reader, 0.01) == []
     assert await received(reader, 0) == []
@@ -100,7 +100,9 @@ async def test_it_waits_for_a_hint_as_long_as_it_was_told(brokers: Brokers) -> N
     assert await waiting == [Hint("q")]
 
 
-async def test_what_a_dead_worker_took_goes_to_another(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pending_hint_of_a_dead_worker_is_claimed_by_another(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """L6: nothing stays with a dead consumer."""
     monkeypatch.setattr(redis, "DEAD_SECONDS", 0.05)
     sender, dead, alive = await brokers(None), await brokers(), await brokers()
@@ -110,7 +112,7 @@ async def test_what_a_dead_worker_took_goes_to_another(brokers: Brokers, monkeyp
     assert await received(alive) == [Hint("q", "t", JOB.format(1))]
 
 
-async def test_a_hint_that_was_settled_does_not_come_again(
+async def test_an_acknowledged_hint_is_not_delivered_again(
     brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis, "DEAD_SECONDS", 0.001)
@@ -122,7 +124,7 @@ async def test_a_hint_that_was_settled_does_not_come_again(
     assert pending(redis_server) == 0
 
 
-async def test_a_hint_given_back_comes_to_another(brokers: Brokers, redis_server: RedisServer) -> None:
+async def test_a_nacked_hint_is_delivered_to_another_worker(brokers: Brokers, redis_server: RedisServer) -> None:
     sender, full, free = await brokers(None), await brokers(), await brokers()
     await sender.send([Hint("q", priority=7)])
     await full.nack(await full.receive(1, 10))
@@ -130,7 +132,7 @@ async def test_a_hint_given_back_comes_to_another(brokers: Brokers, redis_server
     assert pending(redis_server) == 0
 
 
-async def test_what_comes_just_when_somebody_stops_waiting_goes_to_another(
+async def test_a_hint_that_arrives_during_a_cancellation_goes_to_another_worker(
     brokers: Brokers, redis_server: RedisServer
 ) -> None:
     """It has the hint by then, and nobody would look for that within half a minute."""
@@ -152,7 +154,7 @@ async def delivered(broker: RedisBroker, server: RedisServer, hint: Hint) -> lis
     return await broker.receive(20, 1)
 
 
-async def test_garbage_is_counted_and_gone(brokers: Brokers, redis_server: RedisServer) -> None:
+async def test_garbage_is_counted_and_deleted(brokers: Brokers, redis_server: RedisServer) -> None:
     """SEC-23"""
     sender, reader = await brokers(None), await brokers()
     for fields in (["x", "y"], ["hint", b"\xff"], ["hint", "[" * 5000], ["hint", ""], ["a", "1", "b", "2"]):
@@ -163,14 +165,14 @@ async def test_garbage_is_counted_and_gone(brokers: Brokers, redis_server: Redis
     assert pending(redis_server) == 0
 
 
-async def test_a_stream_that_nobody_reads_stays_short(brokers: Brokers, redis_server: RedisServer) -> None:
+async def test_a_stream_without_readers_is_trimmed(brokers: Brokers, redis_server: RedisServer) -> None:
     sender = await brokers(None)
     for _ in range(30):
         await sender.send([Hint("q", "t", JOB.format(1))] * 500)
     assert redis_server.say("XLEN", NORMAL) < LENGTH_MAX * 1.1
 
 
-async def test_hints_that_were_trimmed_while_somebody_had_them_are_let_go(
+async def test_trimmed_hints_are_removed_from_the_pending_list(
     brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K30: trimmed entries linger among the pending ones; deleting a consumer loses its own."""
@@ -186,7 +188,7 @@ async def test_hints_that_were_trimmed_while_somebody_had_them_are_let_go(
     assert await received(alive) == [Hint("new")]
 
 
-async def test_a_reader_that_was_deleted_reads_on(brokers: Brokers, redis_server: RedisServer) -> None:
+async def test_a_deleted_consumer_continues_to_receive(brokers: Brokers, redis_server: RedisServer) -> None:
     """K30"""
     sender, reader = await brokers(None), await brokers()
     for stream in STREAMS.values():
@@ -200,7 +202,7 @@ async def test_a_reader_that_was_deleted_reads_on(brokers: Brokers, redis_server
     [["FLUSHALL"], ["DEL", NORMAL], ["XGROUP", "DESTROY", STREAMS["low"], "kind"]],
     ids=["flushed", "stream", "group"],
 )
-async def test_what_somebody_deleted_is_missed_and_made_again(
+async def test_a_deleted_stream_or_group_is_reported_and_created_again(
     brokers: Brokers, redis_server: RedisServer, command: list[Any]
 ) -> None:
     """F29"""
@@ -213,7 +215,7 @@ async def test_what_somebody_deleted_is_missed_and_made_again(
     assert await received(reader) == [Hint("q")]
 
 
-async def test_a_group_deleted_while_somebody_waits_for_it_is_missed(
+async def test_deleting_a_group_ends_a_waiting_receive_with_an_error(
     brokers: Brokers, redis_server: RedisServer
 ) -> None:
     """F29"""
@@ -226,7 +228,7 @@ async def test_a_group_deleted_while_somebody_waits_for_it_is_missed(
         await reader.receive(0.05, 10)
 
 
-async def test_a_redis_that_cannot_do_it_says_so_as_a_broker(
+async def test_an_error_of_redis_is_raised_as_a_broker_error(
     brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F29: full, read-only, of another type, paused."""
@@ -252,7 +254,7 @@ async def test_a_redis_that_cannot_do_it_says_so_as_a_broker(
     await sender.send([Hint("q")])
 
 
-async def test_every_call_ends_though_nothing_comes_back(brokers: Brokers, redis_server: RedisServer) -> None:
+async def test_every_call_to_a_silent_server_times_out(brokers: Brokers, redis_server: RedisServer) -> None:
     async with Proxy.to(redis_server.url) as proxy:
         reader = await brokers(url=proxy.url)
         proxy.swallow(answers=True)
@@ -266,7 +268,7 @@ async def test_every_call_ends_though_nothing_comes_back(brokers: Brokers, redis
         assert Hint("q") in await received(reader)
 
 
-async def test_it_comes_back_empty_from_a_crash_and_is_used_again(brokers: Brokers, redis_server: RedisServer) -> None:
+async def test_hints_continue_after_redis_restarts_empty(brokers: Brokers, redis_server: RedisServer) -> None:
     """F29: kill -9, restart empty."""
     sender, reader = await brokers(None), await brokers()
     redis_server.restart(kill=True, empty=True)
@@ -277,7 +279,7 @@ async def test_it_comes_back_empty_from_a_crash_and_is_used_again(brokers: Broke
     assert await received(reader) == [Hint("q")]
 
 
-async def test_a_connection_that_was_closed_because_it_was_silent_is_no_failure(
+async def test_a_connection_closed_by_the_idle_timeout_is_no_failure(
     brokers: Brokers, redis_server: RedisServer
 ) -> None:
     sender, reader = await brokers(None), await brokers()
@@ -288,7 +290,7 @@ async def test_a_connection_that_was_closed_because_it_was_silent_is_no_failure(
     assert await received(reader) == [Hint("q")]
 
 
-async def test_nobody_there_is_an_error_without_the_password(redis_server: RedisServer) -> None:
+async def test_an_unreachable_server_is_an_error_without_the_password(redis_server: RedisServer) -> None:
     broker = RedisBroker("redis://somebody:hunter2@127.0.0.1:1/0", None, Clock(), Ids())
     with pytest.raises(BrokerError) as refused:
         await broker.open()
@@ -296,7 +298,7 @@ async def test_nobody_there_is_an_error_without_the_password(redis_server: Redis
     await broker.close()
 
 
-async def test_a_password_is_said_and_a_wrong_one_is_an_error(redis_server: RedisServer) -> None:
+async def test_the_password_is_sent_and_a_wrong_one_is_an_error(redis_server: RedisServer) -> None:
     """SEC-23: authentication is supported, and the user of the documentation may do enough."""
     redis_server.say(*ACL.replace("PASSWORD", "s3cret").split())
     try:
@@ -315,7 +317,7 @@ async def test_a_password_is_said_and_a_wrong_one_is_an_error(redis_server: Redi
         redis_server.say("ACL", "DELUSER", "holdfast")
 
 
-async def test_tls_is_spoken_where_the_address_says_so(redis_server: RedisServer, tmp_path: Path) -> None:
+async def test_a_rediss_url_uses_tls(redis_server: RedisServer, tmp_path: Path) -> None:
     """SEC-23: encrypted, and with a certificate that somebody vouches for."""
     key, certificate = certify(tmp_path)
     async with Proxy.to(redis_server.url, certificate=(key, certificate)) as proxy:
@@ -329,7 +331,7 @@ async def test_tls_is_spoken_where_the_address_says_so(redis_server: RedisServer
             await broker.close()
 
 
-async def test_groups_and_readers_that_nobody_uses_are_removed(
+async def test_unused_groups_and_consumers_are_removed(
     brokers: Brokers, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await brokers("gone")

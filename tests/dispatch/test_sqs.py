@@ -59,7 +59,7 @@ async def all_of(broker: SqsBroker) -> list[ReceivedHint]:
 # -- carrying ----------------------------------------------------------------------------------------------------------
 
 
-async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, admin: SqsAdmin) -> None:
+async def test_an_acknowledged_hint_is_deleted(opened: Opener, admin: SqsAdmin) -> None:
     """R000-4: a message is a trigger. More than ten go in several requests."""
     sender, worker = await opened(), await opened()
     sent = [MAIL._replace(queue=f"queue-{number}") for number in range(25)]
@@ -70,7 +70,7 @@ async def test_hints_arrive_and_are_gone_once_they_were_seen_to(opened: Opener, 
     assert await admin.messages() == 0
 
 
-async def test_whoever_waits_is_woken(opened: Opener) -> None:
+async def test_a_waiting_receiver_gets_a_new_hint(opened: Opener) -> None:
     sender, worker = await opened(), await opened()
     waiting = asyncio.create_task(worker.receive(20, 10))
     await asyncio.sleep(0.05)
@@ -78,7 +78,7 @@ async def test_whoever_waits_is_woken(opened: Opener) -> None:
     assert hints(await asyncio.wait_for(waiting, 60)) == [MAIL]
 
 
-async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unacknowledged_hint_is_delivered_again(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """R000-5, S13"""
     monkeypatch.setattr(module, "INVISIBLE_SECONDS", 1)
     dying, other = await opened(), await opened()
@@ -88,7 +88,7 @@ async def test_what_a_dead_worker_took_comes_again(opened: Opener, monkeypatch: 
     assert hints(await other.receive(20, 10)) == [MAIL]
 
 
-async def test_duplicates_and_stale_receipts_are_harmless(
+async def test_duplicate_acks_and_stale_receipts_are_ignored(
     opened: Opener, admin: SqsAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R000-34, F30: whoever was too slow deletes nothing, and whoever got it next does."""
@@ -109,7 +109,7 @@ async def test_duplicates_and_stale_receipts_are_harmless(
 # -- what nobody wants -------------------------------------------------------------------------------------------------
 
 
-async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
+async def test_a_hint_that_every_reader_returns_is_dead_lettered(
     opened: Opener, admin: SqsAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else becomes one."""
@@ -124,7 +124,7 @@ async def test_a_hint_for_others_is_given_back_and_in_the_end_is_a_dead_letter(
     assert (await admin.messages(), await admin.messages(DEAD)) == (0, 1)
 
 
-async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, admin: SqsAdmin) -> None:
+async def test_a_returned_hint_is_delayed_longer_each_time(opened: Opener, admin: SqsAdmin) -> None:
     """Those it is for may be busy: it is not to be a dead letter a moment later."""
     broker = await opened()
     await broker.send([MAIL])
@@ -136,7 +136,7 @@ async def test_a_hint_for_others_comes_back_later_each_time(opened: Opener, admi
     assert await admin.messages(DEAD) == 0
 
 
-async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, admin: SqsAdmin) -> None:
+async def test_a_malformed_message_is_deleted_and_counted(opened: Opener, admin: SqsAdmin) -> None:
     """SEC-23, F30"""
     broker = await opened()
     await admin.send("null", "{}", "[" * 1000, "x" * 100_000, '["q",null,"no id",0]', "☃")
@@ -151,7 +151,7 @@ async def test_what_is_no_hint_is_deleted_and_counted(opened: Opener, admin: Sqs
 # -- the queue ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_queue_is_made_with_its_dead_letter_queue(opened: Opener, admin: SqsAdmin) -> None:
+async def test_the_queue_is_created_with_a_dead_letter_queue(opened: Opener, admin: SqsAdmin) -> None:
     await asyncio.gather(*(opened() for _ in range(5)))
     attributes = await admin.attributes()
     redrive = json.loads(attributes["RedrivePolicy"])
@@ -160,7 +160,7 @@ async def test_the_queue_is_made_with_its_dead_letter_queue(opened: Opener, admi
     assert redrive["deadLetterTargetArn"] == (await admin.attributes(DEAD))["QueueArn"]
 
 
-async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, admin: SqsAdmin) -> None:
+async def test_an_existing_queue_keeps_its_configuration(opened: Opener, admin: SqsAdmin) -> None:
     await admin.client.create_queue(QueueName=QUEUE, Attributes={"VisibilityTimeout": "77"})
     broker = await opened()
     await broker.send([MAIL])
@@ -170,7 +170,7 @@ async def test_a_queue_that_an_operator_made_stays_as_it_is(opened: Opener, admi
     assert "RedrivePolicy" not in attributes
 
 
-async def test_a_deleted_queue_is_missed_and_made_again(opened: Opener, sqs_server: SqsServer) -> None:
+async def test_a_deleted_queue_is_reported_and_created_again(opened: Opener, sqs_server: SqsServer) -> None:
     broker = await opened()
     sqs_server.reset()
     for call in (broker.receive(0, 10), broker.send([MAIL])):
@@ -181,7 +181,7 @@ async def test_a_deleted_queue_is_missed_and_made_again(opened: Opener, sqs_serv
     assert hints(await broker.receive(5, 10)) == [MAIL]
 
 
-async def test_a_purged_queue_is_only_empty(opened: Opener, admin: SqsAdmin) -> None:
+async def test_a_purged_queue_continues_to_work(opened: Opener, admin: SqsAdmin) -> None:
     broker = await opened()
     await broker.send([MAIL])
     await admin.client.purge_queue(QueueUrl=await admin.url())
@@ -213,7 +213,7 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sq
     assert hints(await broker.receive(5, 1)) == [MAIL]
 
 
-async def test_a_frozen_server_does_not_hold_us(
+async def test_every_call_to_a_frozen_server_times_out(
     opened: Opener, sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F11"""
@@ -252,7 +252,7 @@ class Answering:
         return call
 
 
-async def test_the_refusal_of_some_is_told_after_all_were_tried(
+async def test_a_batch_with_rejected_entries_sends_the_others_and_raises(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch is answered one by one: SQS may throttle a few of ten."""
@@ -266,9 +266,7 @@ async def test_the_refusal_of_some_is_told_after_all_were_tried(
 
 
 @pytest.mark.parametrize("code", ["RequestThrottled", "ThrottlingException", "AccessDenied", "OverLimit"])
-async def test_what_sqs_will_not_do_is_an_error_with_its_code(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
+async def test_an_sqs_error_is_raised_with_its_code(opened: Opener, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """F30: throttling, and 120,000 messages in flight."""
     broker = await opened()
     refusal = ClientError({"Error": {"Code": code, "Message": "no"}}, "ReceiveMessage")
@@ -278,7 +276,7 @@ async def test_what_sqs_will_not_do_is_an_error_with_its_code(
             await broker.receive(5, 10)
 
 
-async def test_it_does_nothing_that_the_rights_on_the_page_do_not_allow(opened: Opener) -> None:
+async def test_the_documented_permissions_are_sufficient(opened: Opener) -> None:
     """SEC-23"""
     found = [block for block in blocks("docs/operate/brokers.md", "json") if block.heading == "SQS"]
     (policy,) = [json.loads(block.text) for block in found]
@@ -299,7 +297,9 @@ async def test_it_does_nothing_that_the_rights_on_the_page_do_not_allow(opened: 
 # -- what it must be told ----------------------------------------------------------------------------------------------
 
 
-async def test_without_credentials_it_says_so(sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_are_an_error_that_names_them(
+    sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
@@ -309,7 +309,9 @@ async def test_without_credentials_it_says_so(sqs_server: SqsServer, monkeypatch
     await broker.close()
 
 
-async def test_without_a_region_it_says_so(sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_region_is_an_error_that_names_it(
+    sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(Invalid, match="AWS_DEFAULT_REGION"):
@@ -317,6 +319,6 @@ async def test_without_a_region_it_says_so(sqs_server: SqsServer, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["", "hints.fifo", "https://sqs.example.com/1/hints", "x" * 76])
-def test_the_name_of_the_queue_is_checked_at_once(name: str) -> None:
+def test_an_invalid_queue_name_is_an_error_at_once(name: str) -> None:
     with pytest.raises(Invalid, match="HOLDFAST_SQS_QUEUE"):
         SqsBroker(name)

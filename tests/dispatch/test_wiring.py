@@ -18,7 +18,7 @@ from holdfast.lifecycle import Lifecycles
 from holdfast.server.live import long_poll
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Worker
-from tests.dispatch import stories
+from tests.dispatch import harness
 from tests.dispatch.harness import create_jobs, producer, until
 from tests.server.http_worker import hand
 from tests.server.steps import serving
@@ -43,7 +43,7 @@ from tests.servers.redis import RedisServer
         ({"dispatch": "sqs", "sqs_endpoint_url": "hunter2"}, "https://HOST:PORT"),
     ],
 )
-async def test_what_the_settings_get_wrong_is_said_at_the_start(
+async def test_an_invalid_broker_setting_is_an_error_at_startup(
     settings: dict[str, Any], says: str, fresh_sqlite_url: str
 ) -> None:
     with pytest.raises(Invalid, match=says) as refused:
@@ -62,7 +62,7 @@ async def test_what_the_settings_get_wrong_is_said_at_the_start(
         ("sqs", {"dispatch": "sqs"}),
     ],
 )
-async def test_an_extra_that_is_not_installed_is_named(
+async def test_a_missing_extra_is_named_in_the_error(
     extra: str, settings: dict[str, Any], fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiobotocore" if extra == "sqs" else extra, None)  # as if it were not there
@@ -74,7 +74,7 @@ async def test_an_extra_that_is_not_installed_is_named(
     assert f"pip install 'holdfast[{extra}]'" in str(refused.value)
 
 
-def test_workers_that_may_take_the_same_jobs_are_of_one_kind() -> None:
+def test_workers_with_equal_queues_and_types_are_of_one_kind() -> None:
     kinds = {
         kind_of_worker(None, ["a"]),
         kind_of_worker(["q"], ["a"]),
@@ -86,7 +86,7 @@ def test_workers_that_may_take_the_same_jobs_are_of_one_kind() -> None:
     assert kind_of_worker(["q", "p"], ["b", "a"], ["x", "y"]) == kind_of_worker(["p", "q"], ["a", "b"], ["y", "x"])
 
 
-async def test_a_claim_that_waits_at_a_server_is_woken_through_redis(
+async def test_a_hint_through_redis_wakes_a_long_poll_on_a_server(
     fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_poll, "POLL_SECONDS", 3600.0)  # nobody looks without a hint
@@ -120,7 +120,7 @@ async def test_a_server_is_ready_without_its_broker(fresh_sqlite_url: str) -> No
         assert not served.server.dispatch.up
 
 
-async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: str, redis_server: RedisServer) -> None:
+async def test_a_hint_through_redis_wakes_a_worker_process(fresh_postgres_url: str, redis_server: RedisServer) -> None:
     settings = Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url, poll_seconds=60)
     app = App(settings=settings)
 
@@ -145,7 +145,7 @@ async def test_a_worker_process_hears_of_work_through_redis(fresh_postgres_url: 
         await working
 
 
-async def test_a_worker_that_ends_leaves_nothing_in_an_app_that_goes_on(
+async def test_a_stopped_worker_is_removed_from_its_running_app(
     fresh_postgres_url: str, redis_server: RedisServer
 ) -> None:
     app = App(settings=Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url))
@@ -163,14 +163,14 @@ async def test_a_worker_that_ends_leaves_nothing_in_an_app_that_goes_on(
             await until(lambda: redis_server.say("INFO", "clients")["connected_clients"] == 1)  # who asks
 
 
-async def test_a_job_typed_on_the_command_line_wakes_a_worker(
+async def test_a_job_created_on_the_command_line_wakes_a_worker(
     fresh_postgres_url: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_DISPATCH", "redis")
     monkeypatch.setenv("HOLDFAST_REDIS_URL", redis_server.url)
     settings = Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url, poll_seconds=60)
-    async with stories.hand(settings) as worker:
-        await stories.idle(worker)
+    async with harness.hand(settings) as worker:
+        await harness.idle(worker)
         assert await asyncio.to_thread(main, ["jobs", "create", "a", "--database", fresh_postgres_url]) == 0
         await until(lambda: worker.done)
         assert worker.tally["received", "woke"] == 1

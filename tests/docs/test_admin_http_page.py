@@ -44,7 +44,7 @@ def check(said: Any, seen: Any, where: str = "answer") -> None:
 
 
 @pytest.mark.slow
-async def test_what_is_typed_answers_as_the_page_says(fresh_sqlite_url: str, tmp_path: Path) -> None:
+async def test_the_commands_print_the_documented_output(fresh_sqlite_url: str, tmp_path: Path) -> None:
     async with serving(fresh_sqlite_url) as served:
         worker = (await served.register(name="encoder-1"))["workerId"]
         job, *others = [await dead(served.engine, payload={"film": 7}) for _ in range(3)]

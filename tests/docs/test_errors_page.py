@@ -24,7 +24,7 @@ def test_every_reason_of_a_reaped_job_is_documented() -> None:
     assert set(_WHY) <= set(first_cells(section(PAGE, REASONS)))
 
 
-def test_every_code_that_a_worker_gives_a_failure_is_documented() -> None:
+def test_every_failure_code_of_a_worker_is_documented() -> None:
     given = {
         str(node.args[0].value)
         for path in (SOURCE / "worker").rglob("*.py")
@@ -60,10 +60,10 @@ OF_EACH = "class Engine:\n    def check(self, x, what):\n        raise Invalid('
         (OF_EACH + "def f(engine):\n    engine.job_types.check(1, 'tag')", {"invalid_tag"}),
     ],
 )
-def test_codes_are_found_in_every_form(source: str, codes: set[str]) -> None:
+def test_error_codes_are_found_in_every_syntactic_form(source: str, codes: set[str]) -> None:
     assert codes_in([source]) == codes
 
 
-def test_a_code_that_cannot_be_told_is_noticed() -> None:
+def test_an_error_code_that_cannot_be_determined_is_reported() -> None:
     with pytest.raises(AssertionError, match="cannot tell"):
         codes_in(["def f(x):\n    what = x.kind\n    raise Invalid('no', code=f'odd_{what}')"])

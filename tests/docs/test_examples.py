@@ -80,7 +80,7 @@ def test_the_script_runs_on_postgresql(script: Block, tmp_path: Path, fresh_post
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
-def test_the_program_runs_beside_its_worker(program: Block, tmp_path: Path) -> None:
+def test_the_program_runs_with_a_worker(program: Block, tmp_path: Path) -> None:
     assert program.file
     folder, module = with_files(program, tmp_path, Address()), program.file.removesuffix(".py")
     (folder / program.file).write_text(program.text, encoding="utf-8")
@@ -97,12 +97,12 @@ def terminal(typed: list[Block]) -> Any:
 
 
 @pytest.mark.parametrize("typed", [terminal(typed) for typed in TERMINALS if not on_postgres(typed)])
-def test_what_is_typed_prints_what_the_page_says(typed: list[Block], tmp_path: Path) -> None:
+def test_the_commands_print_the_documented_output(typed: list[Block], tmp_path: Path) -> None:
     play(typed, tmp_path, POSTGRES)
 
 
 @pytest.mark.parametrize("typed", [terminal(typed) for typed in TERMINALS if on_postgres(typed)])
-def test_what_is_typed_prints_what_the_page_says_on_postgresql(
+def test_the_commands_print_the_documented_output_on_postgresql(
     typed: list[Block], tmp_path: Path, fresh_postgres_url: str
 ) -> None:
     play(typed, tmp_path, fresh_postgres_url)

@@ -17,7 +17,7 @@ def test_the_generated_part_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
-def test_every_word_move_and_actor_of_a_lifecycle_is_shown(machine: Machine) -> None:
+def test_every_state_name_transition_and_actor_of_a_lifecycle_is_shown(machine: Machine) -> None:
     text = describe(machine)
     for word in machine.words.values():
         assert f"`{word}`" in text
@@ -26,7 +26,7 @@ def test_every_word_move_and_actor_of_a_lifecycle_is_shown(machine: Machine) -> 
         assert f"{shown} {', '.join(sorted(move.actors))} |" in text
 
 
-def test_every_knob_of_the_policy_is_explained_with_its_standard_value() -> None:
+def test_every_policy_parameter_is_explained_with_its_default() -> None:
     rows = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \|", section("docs/reference/lifecycles.md", "Policy"))
     assert dict(rows) == {name: _shown(value) for name, value in msgspec.to_builtins(Policy()).items()}
 

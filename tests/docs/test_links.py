@@ -14,7 +14,7 @@ _ELSEWHERE = {"holdfast-postgres.sql"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_somewhere(page: str) -> None:
+def test_every_link_has_a_target(page: str) -> None:
     for link in links(page):
         path, _, anchor = link.partition("#")
         target = (ROOT / page).parent / path if path else ROOT / page
@@ -33,7 +33,7 @@ def test_every_file_and_name_that_is_mentioned_exists(page: str) -> None:
         assert not name or defines(file, name), f"{page} says that {path} has {name}"
 
 
-def test_the_tree_on_the_page_of_the_architecture_is_whole() -> None:
+def test_the_tree_on_the_architecture_page_is_complete() -> None:
     package = ROOT / "src" / "holdfast"
     modules = {path.name for path in package.glob("*.py")} - {"__init__.py"}
     folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
@@ -50,7 +50,7 @@ def defines(file: Path, name: str) -> bool:
     return re.search(rf"(?m)^{form}", file.read_text(encoding="utf-8")) is not None
 
 
-def test_the_commands_that_contributors_are_told_of_exist() -> None:
+def test_every_documented_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     told = set(re.findall(r"`make (\w+)`", "".join(PAGES.values())))
     assert {command for command in told if not re.search(rf"(?m)^{command}:", makefile)} == set()

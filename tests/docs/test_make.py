@@ -25,7 +25,7 @@ def planned(target: str, venv: Path) -> str:
     return done.stdout
 
 
-def test_make_run_installs_the_runtime_pins_only_and_shows_it(tmp_path: Path) -> None:
+def test_make_run_installs_only_the_runtime_pins_and_shows_progress(tmp_path: Path) -> None:
     plan = planned("run", tmp_path / "venv")
     assert "constraints/runtime.txt" in plan
     assert "constraints/dev.txt" not in plan
@@ -34,20 +34,20 @@ def test_make_run_installs_the_runtime_pins_only_and_shows_it(tmp_path: Path) ->
     assert "constraints/dev.txt" in planned("test", tmp_path / "venv")
 
 
-def test_a_second_make_run_starts_at_once(tmp_path: Path) -> None:
+def test_a_second_make_run_installs_nothing(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / ".holdfast-run").touch()
     assert planned("run", venv).splitlines() == [f"{venv}/bin/holdfast dev"]
 
 
-def test_an_interpreter_is_taken_for_its_own_version_only() -> None:
+def test_an_interpreter_is_used_only_for_its_own_version() -> None:
     here = "{}.{}".format(*sys.version_info)
     assert here in supported()
     assert [answers(Path(sys.executable), version) for version in (here, "3.10")] == [True, False]
 
 
-def test_what_is_pinned_twice_is_pinned_alike() -> None:
+def test_a_package_has_the_same_pin_in_every_constraints_file() -> None:
     pinned = {name: dict(re.findall(r"(?m)^(\S+)==(\S+)", text)) for name, text in PINS.items()}
     for name in ("runtime", "all", "build"):
         assert pinned[name]

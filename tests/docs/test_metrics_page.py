@@ -45,13 +45,13 @@ def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:
     assert f"{', '.join(str(bound) for bound in MILLISECONDS[:10])} and every 500 up to 10000" in text
 
 
-def test_the_names_beside_each_other_exist() -> None:
+def test_the_overlapping_metric_names_exist() -> None:
     names = re.findall(r"`(\w+)`", part("Overlapping names"))
     assert len(names) > 10
     assert {*names} <= {*ServerMetrics().instruments, *WorkerMetrics().instruments}
 
 
-def test_what_any_process_is_known_by_is_named() -> None:
+def test_the_process_metrics_are_documented() -> None:
     families = {family.name: family.type for family in ServerMetrics().collect() if family.name.startswith("process_")}
     shown = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}
     assert shown == set(re.findall(r"`(process_\w+)`", PAGE))

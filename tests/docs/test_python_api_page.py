@@ -35,7 +35,7 @@ def test_every_public_name_is_on_the_page(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", PARTS)
-def test_each_name_takes_the_parameters_that_the_page_says(module: str) -> None:
+def test_each_name_takes_the_documented_parameters(module: str) -> None:
     for cell in cells(PARTS[module]):
         name, called, parameters = cell.partition("(")
         thing = attrgetter(name)(importlib.import_module(module))
@@ -46,7 +46,7 @@ def test_each_name_takes_the_parameters_that_the_page_says(module: str) -> None:
             assert told(parameters.removesuffix(")")) == [described(parameter) for parameter in real], cell
 
 
-def test_the_names_outside_of_these_modules_exist() -> None:
+def test_the_names_of_other_modules_exist() -> None:
     names = re.findall(r"(?m)^\| `(holdfast\.[\w.]+)` \|", PAGE)
     assert names
     for name in names:

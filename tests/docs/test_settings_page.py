@@ -20,7 +20,7 @@ def test_the_defaults_on_the_page_are_the_real_ones() -> None:
     assert said == {name: _shown(value) for name in NAMES for value in [getattr(Settings(), name)]}
 
 
-def test_what_is_allowed_is_what_the_page_says() -> None:
+def test_the_allowed_values_on_the_page_are_the_real_ones() -> None:
     said = {name: allowed for name, _, allowed in ROWS if allowed}
     assert said == {name: _range(least, most) for name, (least, most) in RANGES.items()}
 

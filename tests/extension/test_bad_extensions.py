@@ -82,7 +82,7 @@ def refusal(app: App, wrong: Extension) -> str:
         ({"sql/a.sql": "-- name: a\nSELECT {nwo}"}, "query 'a' has a marker that does not exist: 'nwo'"),
     ],
 )
-def test_wrong_files_are_refused_at_include(files: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_invalid_files_are_rejected_at_include(files: dict[str, str], message: str, tmp_path: Path) -> None:
     said = refusal(App(name="a"), with_files(tmp_path, "pages", files))
     assert said.startswith("extension 'pages': ")
     assert message in said
@@ -133,13 +133,13 @@ def test_a_query_that_does_not_exist_suggests_the_nearest(tmp_path: Path) -> Non
         (lambda ext: ext.mount("/pages", "x", scope=None), "mount /pages: an ASGI application is a callable, got"),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_is_written(declare: Callable[[Extension], object], message: str) -> None:
+def test_an_invalid_declaration_is_rejected_immediately(declare: Callable[[Extension], object], message: str) -> None:
     with pytest.raises(Invalid) as caught:
         declare(extension())
     assert message in caught.value.message
 
 
-def test_a_hook_on_a_job_type_that_does_not_exist_is_refused() -> None:
+def test_a_hook_on_an_unknown_job_type_is_rejected() -> None:
     ext, app = extension(), App(name="a")
     app.job("OURS")(work)
     ext.guard("create", job_type=["OURS", "THEIRS"])(hook)
@@ -191,7 +191,7 @@ def test_a_lifecycle_that_is_declared_twice_names_both() -> None:
     assert refusal(app, second) == "extension 'second' and extension 'first' both declare lifecycle 'short'"
 
 
-def test_an_extension_is_of_one_app() -> None:
+def test_an_extension_can_be_included_in_one_app_only() -> None:
     ext, app = extension(), App(name="a")
     app.include(ext)
     assert refusal(App(name="b"), ext) == "extension 'pages' is already included in another app"
@@ -332,6 +332,6 @@ def test_a_handler_that_blocks_is_named_with_its_extension() -> None:
     assert loop_watch._named(run) == "job 7 (SCAN of extension pages)"
 
 
-def test_an_app_is_not_made_of_a_url() -> None:
+def test_an_app_cannot_be_created_from_a_url() -> None:
     with pytest.raises(Invalid, match=r"got a str; a database is App\(database_url=...\)"):
         App("sqlite:///jobs.db")  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ FOREVER = Query(
 TOY = ["--app", "tests.extension.toy:app"]
 
 
-async def test_doctor_and_why_ask_the_extensions_of_the_app(
+async def test_doctor_and_why_call_the_extensions_of_the_app(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -57,7 +57,7 @@ async def test_doctor_names_the_migrations_that_are_missing(
     assert "ok\tschema\t0001_core is current, and notes 0001_ledger" in capsys.readouterr().out
 
 
-async def test_a_server_adds_their_fields_to_health(store_url: str) -> None:
+async def test_a_server_adds_extension_fields_to_health(store_url: str) -> None:
     async with serving(store_url, app=toy.app) as served:
 
         async def seen() -> bool:
@@ -87,7 +87,7 @@ async def too_much(_tx: Tx) -> Any:
 
 
 @pytest.mark.parametrize("broken", [raises, breaks_in_sql, takes_too_long, no_json, too_much])
-async def test_a_field_that_fails_harms_nothing_but_itself(
+async def test_a_failing_health_field_does_not_affect_others(
     engine: Engine, broken: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 2.0)
@@ -106,7 +106,7 @@ async def test_a_field_that_fails_harms_nothing_but_itself(
     assert warnings[0].startswith("extension notes: the field bad of /health failed: ")
 
 
-async def test_what_a_check_finds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_prints_the_result_of_a_check(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.reads.extension_checks.PROBE_SECONDS", 2.0)
 
     async def found(function: Any) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ async def test_what_a_check_finds(engine: Engine, monkeypatch: pytest.MonkeyPatc
     assert (ok("yes"), fail("no")) == (("ok", "yes", ""), ("fail", "no", ""))
 
 
-def test_what_cannot_be_is_refused_where_it_is_written() -> None:
+def test_an_invalid_check_is_rejected_immediately() -> None:
     ext = Extension("pages", package="tests")
 
     async def fine(_tx: Tx) -> None: ...

@@ -85,7 +85,7 @@ async def test_a_queued_image_is_ended_by_a_control_job(served: Served, app: App
         assert (record["control"], record["by"]) == ("system.cancel", wish)
 
 
-async def test_a_waiting_retry_is_given_up_by_a_control_job(served: Served, app: App) -> None:
+async def test_a_waiting_retry_is_ended_by_a_control_job(served: Served, app: App) -> None:
     """R000-24, R000-32, C-23: failed_retryable -> failed by a worker, a change of state and no deletion."""
     waits = await failed_once(served)
     async with working(app):
@@ -98,7 +98,7 @@ async def test_a_waiting_retry_is_given_up_by_a_control_job(served: Served, app:
     assert len(await served.engine.reads.attempts(waits)) == 1
 
 
-async def test_where_there_is_a_cancel_that_is_made_and_recorded(served: Served, app: App) -> None:
+async def test_withdraw_cancels_where_the_lifecycle_has_a_cancel(served: Served, app: App) -> None:
     """C-7: by a control job or by the route, the history says `system.cancel`."""
     both = [(await served.engine.create(NewJob(type="n"))).id for _ in range(2)]
     async with working(app):
@@ -127,7 +127,7 @@ async def test_a_running_job_without_a_cancel_is_waited_for(
         assert (await ended(served, wish))["result"]["status"] == "FAILED"
 
 
-async def test_a_job_of_another_tenant_is_not_to_be_found(served: Served, app: App) -> None:
+async def test_a_job_of_another_tenant_is_not_found(served: Served, app: App) -> None:
     """SEC: nor one that does not exist; the control job fails and says so."""
     foreign = await image(served, tenant="other")
     async with working(app):
@@ -201,7 +201,7 @@ async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
     await app.close()
 
 
-async def test_to_create_one_needs_the_scope_of_a_cancel(store_url: str, served: Served) -> None:
+async def test_creating_a_control_job_requires_the_cancel_scope(store_url: str, served: Served) -> None:
     key = await served.engine.keys.create(NewKey(tenant="default", scopes=[Scope.JOBS_CREATE]))
     body = {"jobType": "system.cancel", "payload": {"job": UNKNOWN_ID}}
     alone = await served.http.post("/jobs", json=body, headers=bearer(key.text))

@@ -43,7 +43,7 @@ async def entries(app: App, ext: Extension) -> list[str]:
     return [row["entry"] for row in await engine.store.read(lambda tx: tx.all(ext.q.entries))]
 
 
-async def test_rows_jobs_and_the_end_of_the_job_are_one_commit(app: App, ext: Extension) -> None:
+async def test_rows_jobs_and_the_completion_are_committed_together(app: App, ext: Extension) -> None:
     app.include(ext)
     seen: list[Any] = []
 
@@ -72,7 +72,7 @@ async def test_rows_jobs_and_the_end_of_the_job_are_one_commit(app: App, ext: Ex
     assert [event.verb for event in await (await app.engine()).reads.history(job.id)] == ["create", "claim", "complete"]
 
 
-async def test_what_raises_leaves_nothing_and_the_job_fails(app: App, ext: Extension) -> None:
+async def test_an_exception_rolls_back_and_fails_the_job(app: App, ext: Extension) -> None:
     app.include(ext)
 
     @app.job(max_attempts=1)
@@ -91,7 +91,7 @@ async def test_what_raises_leaves_nothing_and_the_job_fails(app: App, ext: Exten
     assert sum(number for *_, number in await (await app.engine()).reads.counts()) == 1
 
 
-async def test_what_a_handler_does_after_it_has_completed_its_job_changes_nothing(app: App, ext: Extension) -> None:
+async def test_work_after_the_completion_in_a_transaction_changes_nothing(app: App, ext: Extension) -> None:
     app.include(ext)
     later = asyncio.Event()
 
@@ -141,7 +141,7 @@ async def test_a_lost_lease_commits_nothing(app: App, ext: Extension) -> None:
     assert await entries(app, ext) == []
 
 
-async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
+async def test_a_long_transaction_does_not_delay_heartbeats(
     app: App, ext: Extension, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if store_url.startswith("sqlite"):
@@ -180,7 +180,7 @@ async def test_a_transaction_that_takes_long_holds_up_no_heartbeat(
         assert await job.result(60) == "held"
 
 
-async def test_hooks_run_inside_and_a_guard_that_refuses_undoes_it_all(app: App, ext: Extension) -> None:
+async def test_hooks_run_inside_the_transaction_and_a_guard_can_roll_it_back(app: App, ext: Extension) -> None:
     @ext.guard("complete", job_type="guarded")
     async def only_even(tx: Tx, request: MoveRequest) -> None:
         if request.report.result % 2:
@@ -205,7 +205,7 @@ async def test_hooks_run_inside_and_a_guard_that_refuses_undoes_it_all(app: App,
     assert sorted(await entries(app, ext)) == ["booked 2", "own"]
 
 
-async def test_a_sync_handler_has_it_as_a_plain_context_manager(app: App, ext: Extension) -> None:
+async def test_a_sync_handler_uses_a_plain_context_manager(app: App, ext: Extension) -> None:
     app.include(ext)
 
     @app.job()
@@ -227,7 +227,7 @@ async def test_a_sync_handler_has_it_as_a_plain_context_manager(app: App, ext: E
     assert await entries(app, ext) == ["sync"]
 
 
-async def test_reports_and_a_second_transaction_inside_are_refused(app: App, ext: Extension) -> None:
+async def test_reports_and_nested_transactions_are_rejected(app: App, ext: Extension) -> None:
     app.include(ext)
 
     @app.job()
@@ -256,7 +256,7 @@ async def _twice(tx: Any) -> None:
     await tx.complete(2)
 
 
-async def test_a_sync_handler_is_refused_inside_and_goes_on_afterwards(app: App, ext: Extension) -> None:
+async def test_a_sync_handler_continues_after_a_rejected_call_inside_a_transaction(app: App, ext: Extension) -> None:
     app.include(ext)
 
     @app.job()
@@ -273,7 +273,7 @@ async def test_a_sync_handler_is_refused_inside_and_goes_on_afterwards(app: App,
     assert (await job.get()).checkpoint == "saved"
 
 
-async def test_other_tasks_of_the_handler_go_on_beside_a_transaction(app: App, ext: Extension) -> None:
+async def test_other_tasks_of_the_handler_run_during_a_transaction(app: App, ext: Extension) -> None:
     app.include(ext)
 
     @app.job(max_attempts=1)
@@ -328,7 +328,7 @@ async def test_a_handler_cancels_another_job_in_its_transaction(app: App, ext: E
     assert (job.state, job.reason) == (State.CANCELED, "not wanted")
 
 
-async def test_in_a_child_process(store_url: str) -> None:
+async def test_a_handler_in_a_child_process_uses_transactions(store_url: str) -> None:
     settings = Settings(database_url=store_url)
     toy.app.settings = settings
     await migrate(store_url, toy.app.extensions.values())

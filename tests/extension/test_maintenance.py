@@ -35,13 +35,13 @@ def has_swept(engine: Engine) -> Callable[[], Awaitable[bool]]:
     return holds
 
 
-async def test_a_server_does_it(store_url: str) -> None:
+async def test_a_server_runs_extension_maintenance(store_url: str) -> None:
     async with serving(store_url, app=toy.app) as served:
         await until(has_swept(served.engine))
 
 
 @pytest.mark.slow
-async def test_a_worker_does_it_and_doctor_tells_of_it(
+async def test_a_worker_runs_extension_maintenance_and_doctor_reports_it(
     fresh_sqlite_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,7 +65,7 @@ async def test_a_worker_does_it_and_doctor_tells_of_it(
     await engine.close()
 
 
-def test_what_cannot_be_is_refused_where_it_is_written() -> None:
+def test_an_invalid_maintenance_task_is_rejected_immediately() -> None:
     ext = Extension("pages", package="tests")
     with pytest.raises(Invalid, match="extension 'pages': maintenance runs every"):
         ext.maintenance(every=0)

@@ -58,7 +58,7 @@ def text_of(*extensions: Extension) -> str:
 # -- declaring --------------------------------------------------------------------------------------------------
 
 
-def test_a_family_has_the_extensions_prefix_and_is_told_before_it_is_fed(pages: Extension) -> None:
+def test_a_metric_has_the_prefix_of_the_extension_and_is_exposed_before_its_first_value(pages: Extension) -> None:
     pages.counter("read", "Pages that were read.", ["kind"])
     pages.gauge("image_processing_rate", "Images a second.", exact=True)
     pages.histogram("size", "How large.", buckets=[1, 2])
@@ -87,7 +87,7 @@ def test_a_family_has_the_extensions_prefix_and_is_told_before_it_is_fed(pages: 
         ("histogram", ("size", "x"), {"buckets": [float("inf")]}),
     ],
 )
-def test_what_cannot_be_a_metric_is_refused_where_it_is_declared(
+def test_an_invalid_metric_is_rejected_where_it_is_declared(
     pages: Extension, kind: str, words: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     pages.counter("known", "x")
@@ -105,9 +105,7 @@ def test_what_cannot_be_a_metric_is_refused_where_it_is_declared(
         ("gauge", "http_requests", "http_requests_total of the core"),
     ],
 )
-def test_a_name_that_is_taken_is_an_error_at_include_that_names_both(
-    pages: Extension, kind: str, name: str, other: str
-) -> None:
+def test_a_metric_name_in_use_is_an_error_that_names_both(pages: Extension, kind: str, name: str, other: str) -> None:
     app = App(name="other")
     app.extensions["notes"] = toy.ext
     getattr(pages, kind)(name, "x", exact=True)
@@ -117,7 +115,7 @@ def test_a_name_that_is_taken_is_an_error_at_include_that_names_both(
     assert other in refused.value.message
 
 
-def test_what_the_core_only_names_is_fed_by_the_extension_that_declares_it(pages: Extension) -> None:
+def test_an_extension_can_implement_a_reserved_core_metric(pages: Extension) -> None:
     """R000-63, R000-68, R000-69: to the letter, or it collides."""
     operation_seconds = (0.1, 0.3, 0.5, 1, 3, 5, 7, 10)
     errors = pages.counter("image_processing_errors_total", "x", ["error_type"], exact=True)
@@ -144,13 +142,15 @@ def test_what_the_core_only_names_is_fed_by_the_extension_that_declares_it(pages
         ("counter", "s3_operation_errors_total", {"labels": ["operation", "bucket", "error_code"]}),
     ],
 )
-def test_in_another_form_it_collides(pages: Extension, kind: str, name: str, options: dict[str, Any]) -> None:
+def test_a_reserved_core_metric_of_another_type_is_rejected(
+    pages: Extension, kind: str, name: str, options: dict[str, Any]
+) -> None:
     getattr(pages, kind)(name, "x", exact=True, **options)
     with pytest.raises(Invalid, match="of the core"):
         App(name="other").include(pages)
 
 
-def test_after_include_nothing_is_declared(pages: Extension) -> None:
+def test_declaring_a_metric_after_include_is_an_error(pages: Extension) -> None:
     App(name="other").include(pages)
     with pytest.raises(Invalid, match="declared after"):
         pages.gauge("late", "x")
@@ -174,9 +174,7 @@ def test_after_include_nothing_is_declared(pages: Extension) -> None:
         ("size", "observe", (None,)),
     ],
 )
-def test_a_wrong_value_is_an_error_where_it_is_fed(
-    pages: Extension, name: str, feed: str, words: tuple[Any, ...]
-) -> None:
+def test_an_invalid_metric_value_is_an_error(pages: Extension, name: str, feed: str, words: tuple[Any, ...]) -> None:
     pages.counter("read", "x", ["kind"])
     pages.gauge("open", "x")
     pages.histogram("size", "x")
@@ -187,13 +185,13 @@ def test_a_wrong_value_is_an_error_where_it_is_fed(
     assert text_of(pages) == before
 
 
-def test_a_name_that_is_not_declared_is_an_error_that_lists_those_that_are(pages: Extension) -> None:
+def test_an_undeclared_metric_is_an_error_that_lists_the_declared_ones(pages: Extension) -> None:
     pages.counter("read", "x")
     with pytest.raises(AttributeError, match="declares no metric 'red'; it has: read"):
         fake_context(metrics=pages.metrics).metrics.red.add(1)
 
 
-def test_label_values_are_bounded_and_always_text(pages: Extension, caplog: pytest.LogCaptureFixture) -> None:
+def test_label_values_are_text_and_their_number_is_bounded(pages: Extension, caplog: pytest.LogCaptureFixture) -> None:
     read = pages.counter("read", "x", ["kind"])
     for number in range(COMBINATIONS_MAX + 5):
         read.add(1, f"{number}")
@@ -207,7 +205,7 @@ def test_label_values_are_bounded_and_always_text(pages: Extension, caplog: pyte
     assert text_of(pages)
 
 
-def test_threads_may_feed_it(pages: Extension) -> None:
+def test_metrics_are_thread_safe(pages: Extension) -> None:
     read = pages.counter("read", "x")
     threads = [threading.Thread(target=lambda: [read.add(1) for _ in range(2000)]) for _ in range(4)]
     for each in threads:
@@ -220,7 +218,7 @@ def test_threads_may_feed_it(pages: Extension) -> None:
 # -- child processes --------------------------------------------------------------------------------------------
 
 
-def test_what_a_child_counts_is_added_and_its_gauges_go_with_it(pages: Extension) -> None:
+def test_counters_of_a_child_process_are_added_and_its_gauges_end_with_it(pages: Extension) -> None:
     here, there = Extension("pages", package="tests"), pages
     for each in (here, there):
         each.counter("read", "x", ["kind"])
@@ -242,7 +240,7 @@ def test_what_a_child_counts_is_added_and_its_gauges_go_with_it(pages: Extension
     assert (here.metrics["read"].value("a"), here.metrics["open"].value()) == (3, 1)
 
 
-async def test_of_the_last_words_of_a_child_the_gauges_are_forgotten(pages: Extension) -> None:
+async def test_gauges_in_the_last_report_of_a_child_are_dropped(pages: Extension) -> None:
     pages.counter("read", "x")
     pages.gauge("open", "x")
     ours, theirs = socket.socketpair()
@@ -270,7 +268,7 @@ async def test_of_the_last_words_of_a_child_the_gauges_are_forgotten(pages: Exte
         (raw([1]), "metrics of a child process cannot be decoded and are dropped"),
     ],
 )
-def test_what_a_newer_child_says_is_dropped_with_one_line(
+def test_metrics_of_an_incompatible_child_are_dropped_and_logged_once(
     pages: Extension,
     message: msgspec.Raw,
     said: str,
@@ -288,7 +286,7 @@ def test_what_a_newer_child_says_is_dropped_with_one_line(
     assert said in line
 
 
-def test_what_a_process_of_another_version_says_is_dropped_with_one_line(
+def test_metrics_of_a_process_of_another_version_are_dropped_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.observe.instruments._warned", set())
@@ -303,7 +301,7 @@ def test_what_a_process_of_another_version_says_is_dropped_with_one_line(
 # -- servers and workers ----------------------------------------------------------------------------------------
 
 
-async def test_a_server_tells_what_its_routes_hooks_and_maintenance_count(store_url: str) -> None:
+async def test_a_server_exposes_metrics_of_routes_hooks_and_maintenance(store_url: str) -> None:
     """On SQLite hooks run in the thread of the writer."""
     maintained = toy.indexed.value("maintenance")
     async with serving(store_url, app=toy.app) as served:
@@ -332,7 +330,7 @@ async def app(fresh_sqlite_url: str) -> AsyncIterator[App]:
     await toy.app.close()
 
 
-async def test_a_worker_tells_what_its_handlers_count_in_all_processes(app: App, tmp_path: Path) -> None:
+async def test_a_worker_exposes_metrics_of_handlers_in_all_processes(app: App, tmp_path: Path) -> None:
     variables = {"PYTHONPATH": REPOSITORY, "HOLDFAST_DATABASE_URL": app.settings.url, "HOLDFAST_CONCURRENCY": "2"}
     with Background(*WORKER, "--processes", "2", folder=tmp_path, **variables) as worker:
         first = await read_when_ready(worker)
@@ -354,7 +352,7 @@ async def test_a_worker_tells_what_its_handlers_count_in_all_processes(app: App,
         assert "Traceback" not in worker.said, worker.said
 
 
-async def test_a_remote_worker_tells_the_same(fresh_sqlite_url: str, tmp_path: Path) -> None:
+async def test_a_remote_worker_exposes_metrics_of_its_handlers(fresh_sqlite_url: str, tmp_path: Path) -> None:
     async with serving(fresh_sqlite_url, app=toy.app) as served:
         key = (await served.register())["apiKey"]
         variables = {"PYTHONPATH": REPOSITORY, "HOLDFAST_WORKER_KEY": key}
@@ -396,7 +394,7 @@ async def page_where(worker: Background, condition: Callable[[Page], bool]) -> P
 # -- storage ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_storage_of_an_extension_is_counted(pages: Extension, tmp_path: Path) -> None:
+async def test_storage_operations_of_an_extension_are_counted(pages: Extension, tmp_path: Path) -> None:
     """R000-64: by itself."""
     storage = pages.open_storage(str(tmp_path / "objects"))
     app = App(name="other")

@@ -15,7 +15,7 @@ from tests.server.steps import ADMIN, serving
 from tests.server.test_health import until
 
 
-async def test_what_is_missing_is_told(
+async def test_missing_extensions_are_reported(
     store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

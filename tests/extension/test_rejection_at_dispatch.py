@@ -38,7 +38,7 @@ class Studio:
         self.app.include(ext)
 
 
-async def test_a_claim_guard_rejects_and_everybody_hears_of_it(store_url: str) -> None:
+async def test_a_rejection_by_a_claim_guard_is_recorded_and_published(store_url: str) -> None:
     """R004-2, R004-25, R004-28, R004-29, C-4, C-18: queued -> rejected by the system, and its key stays taken."""
     studio = Studio(store_url)
     async with serving(store_url, app=studio.app) as served:
@@ -69,7 +69,7 @@ async def test_a_claim_guard_rejects_and_everybody_hears_of_it(store_url: str) -
         assert await post("gore") == rejected | {"status": "REJECTED"}
 
 
-async def test_a_rejection_has_its_line_in_the_audit_or_does_not_happen(store_url: str) -> None:
+async def test_a_rejection_is_audited_or_rolled_back(store_url: str) -> None:
     """R004-26: by the guard at dispatch and by the worker's own verdict, in the commit of the move."""
     app, ext = App(Settings(database_url=store_url), name="studio"), Extension("moderation", package="tests")
     tries: list[str] = []

@@ -35,7 +35,7 @@ async def test_a_server_serves_the_routes_and_mounts_of_its_app(store_url: str) 
         assert (refused.status_code, refused.json()["code"]) == (422, "note_refused")
 
 
-async def test_they_are_in_the_openapi_document_under_the_extensions_name(fresh_sqlite_url: str) -> None:
+async def test_extension_routes_are_in_the_openapi_document_under_their_tag(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url, app=toy.app) as served:
         described = (await served.http.get("/openapi.json")).json()
         assert described["paths"]["/notes"]["post"]["tags"] == ["notes"]
@@ -46,7 +46,7 @@ async def test_they_are_in_the_openapi_document_under_the_extensions_name(fresh_
         assert "notes:wrote" in refused.json()["detail"]
 
 
-def test_dev_serves_them_and_runs_their_jobs(tmp_path: Path) -> None:
+def test_dev_serves_extension_routes_and_runs_their_jobs(tmp_path: Path) -> None:
     variables = {"PYTHONPATH": REPOSITORY, "HOLDFAST_DATABASE_URL": f"sqlite:///{tmp_path}/jobs.db"}
     command = ("dev", "--app", "tests.extension.toy:app", "--port", "0")
     with Background(*command, folder=tmp_path, **variables) as process:
@@ -120,7 +120,7 @@ def routed(method: str = "GET", path: str = "/pages", answers: object = None) ->
         (routed(answers=Holder), ("GET /jobs/{job_id} of the core", "JobView")),
     ],
 )
-def test_what_collides_is_an_error_at_include_that_names_both(
+def test_colliding_routes_are_an_error_at_include_that_names_both(
     declare: Callable[[Extension], object], both: tuple[str, str]
 ) -> None:
     pages, app = Extension("pages", package="tests"), App(name="other")
@@ -133,7 +133,7 @@ def test_what_collides_is_an_error_at_include_that_names_both(
 
 
 @pytest.mark.parametrize("kind", [dict, list[int], object()])
-def test_a_type_without_fields_is_refused(kind: object) -> None:
+def test_a_response_type_without_fields_is_rejected(kind: object) -> None:
     pages = Extension("pages", package="tests")
     with pytest.raises(Invalid, match="GET /pages") as refused:  # noqa: PT012
         routed(answers=kind)(pages)
@@ -141,7 +141,7 @@ def test_a_type_without_fields_is_refused(kind: object) -> None:
     assert refused.value.code == "invalid_route"
 
 
-def test_what_is_declared_after_include_is_refused() -> None:
+def test_declaring_a_route_after_include_is_rejected() -> None:
     pages, app = Extension("pages", package="tests"), App(name="other")
     app.include(pages)
     with pytest.raises(Invalid, match="GET /pages is declared after"):
@@ -156,7 +156,7 @@ def test_what_is_declared_after_include_is_refused() -> None:
         pages.guard("create")(guard)
 
 
-def test_a_scope_is_declared_once_and_by_a_verb() -> None:
+def test_a_scope_is_declared_once_and_named_by_a_verb() -> None:
     pages = Extension("pages", package="tests")
     assert pages.scope("write", "write pages") == "pages:write"
     for verb in ("write", "Write", "a b", ""):

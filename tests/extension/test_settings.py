@@ -68,14 +68,14 @@ def holdfast(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     return Answer(main([*arguments]), *capsys.readouterr())
 
 
-def test_the_environment_wins_over_the_table_and_that_over_the_defaults(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("[pages]\nname = 'a'\nkeep_days = 5\nstrict = true\n")
     read = load_section(SECTION, {"HOLDFAST_PAGES_KEEP_DAYS": "7", "HOLDFAST_PAGES_SHARE": "0.5"}, file)
     assert read == Everything(name="a", keep_days=7, share=0.5, strict=True)
 
 
-def test_a_secret_may_be_in_a_file(tmp_path: Path) -> None:
+def test_a_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("abc\n")
     said = {"HOLDFAST_PAGES_NAME": "x", "HOLDFAST_PAGES_API_KEY_FILE": f"{tmp_path / 'key'}"}
     assert load({}, ABSENT, extensions=[]) == load(said, ABSENT, extensions=[SECTION])
@@ -96,7 +96,7 @@ def test_a_secret_may_be_in_a_file(tmp_path: Path) -> None:
         ("NAME", "", "extension 'pages' needs HOLDFAST_PAGES_NAME: text"),
     ],
 )
-def test_a_mistake_names_the_variable_the_value_and_what_is_allowed(variable: str, value: str, message: str) -> None:
+def test_an_invalid_value_names_the_variable_and_the_allowed_values(variable: str, value: str, message: str) -> None:
     with pytest.raises(Invalid) as caught:
         load({"HOLDFAST_PAGES_NAME": "x", f"HOLDFAST_PAGES_{variable}": value}, ABSENT, extensions=[SECTION])
     assert (caught.value.code, caught.value.message) == ("invalid_setting", message)
@@ -114,7 +114,7 @@ def test_a_mistake_names_the_variable_the_value_and_what_is_allowed(variable: st
         ("[page]\nkeep_days = 3", "unknown setting 'page' in holdfast.toml; did you mean 'pages'"),
     ],
 )
-def test_a_mistake_in_the_file_names_the_table(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_value_in_the_file_names_its_table(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text(text)
     with pytest.raises(Invalid, match=message):
@@ -146,7 +146,7 @@ def test_variables_of_an_installed_extension_are_known_everywhere(capsys: pytest
 
 
 @pytest.mark.usefixtures("bundled")
-def test_a_table_for_its_page_is_made_from_the_settings() -> None:
+def test_the_documentation_table_is_generated_from_the_settings() -> None:
     (manifest,) = installed(["frames"])
     page = "# Frames\n<!-- settings -->\nold\n<!-- end of the generated part -->\nmore\n"
     made = with_settings(page, manifest.section)
@@ -168,7 +168,7 @@ def test_a_manifest_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch
     load({}, ABSENT)
 
 
-def test_config_show_shows_those_of_the_app_and_hides_its_secrets(
+def test_config_show_shows_extension_settings_without_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOLDFAST_NOTES_KEEP_DAYS", "7")
@@ -190,7 +190,7 @@ def test_config_show_shows_those_of_the_app_and_hides_its_secrets(
     assert "did you mean 'HOLDFAST_NOTES_KEEP_DAYS'" in answer.err
 
 
-def test_an_app_may_give_them_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_app_can_pass_extension_settings(capsys: pytest.CaptureFixture[str]) -> None:
     ext = Extension("pages", settings=Everything, package="tests")
     ext.settings = Everything(name="mine", api_key="k")
     assert ext.settings.name == "mine"
@@ -206,7 +206,7 @@ def test_an_app_may_give_them_itself(capsys: pytest.CaptureFixture[str]) -> None
         _ = Extension("other", package="tests").settings
 
 
-def test_a_variable_that_is_taken_names_both() -> None:
+def test_a_variable_in_use_is_an_error_that_names_both() -> None:
     class Seconds(Struct):
         seconds: float = 1
 
@@ -225,12 +225,12 @@ def test_a_variable_that_is_taken_names_both() -> None:
 
 
 @pytest.mark.parametrize("name", ["traces", "test", "app", "holdfast", "holdfast_notes"])
-def test_a_name_that_settings_already_have_is_refused(name: str) -> None:
+def test_an_extension_name_that_holdfast_reserves_is_rejected(name: str) -> None:
     with pytest.raises(Invalid, match="that Holdfast does not reserve"):
         Extension(name, package="tests")
 
 
-def test_settings_of_another_kind_are_refused() -> None:
+def test_an_unsupported_settings_type_is_rejected() -> None:
     class Lists(Struct):
         names: list[str] = []
 
@@ -243,7 +243,9 @@ def test_settings_of_another_kind_are_refused() -> None:
             Extension("pages", settings=wrong, package="tests")
 
 
-async def test_a_mistake_ends_an_app_before_it_opens_anything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_an_invalid_setting_fails_before_the_database_is_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOLDFAST_PAGES_KEEP_DAYS", "0")
     app = App(Settings(database_url=f"sqlite:///{tmp_path}/x.db"), name="settings")
     app.include(Extension("pages", settings=Everything, package="tests"))

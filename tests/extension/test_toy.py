@@ -35,7 +35,7 @@ async def entries(app: App) -> list[tuple[str, str]]:
     return [(row["job"], row["entry"]) for row in await engine.store.read(lambda tx: tx.all(toy.ext.q.entries))]
 
 
-async def test_its_job_runs_and_is_booked(app: App, store_url: str) -> None:
+async def test_the_toy_job_runs_and_is_recorded_in_the_ledger(app: App, store_url: str) -> None:
     async with working(app):
         job = await toy.index.enqueue("hello")
         assert await job.result(60) == 5
@@ -43,7 +43,7 @@ async def test_its_job_runs_and_is_booked(app: App, store_url: str) -> None:
     assert await missing(store_url, app.extensions.values()) == []
 
 
-async def test_each_of_its_queries_runs(app: App) -> None:
+async def test_every_query_of_the_toy_runs(app: App) -> None:
     store = (await app.engine()).store
     for query in toy.ext.q.all():
         given = dict.fromkeys(set(render(query, store.dialect).params) - {"now"}, "x")
@@ -56,13 +56,13 @@ async def test_a_job_waits_for_its_children(app: App) -> None:
         assert await (await toy.book.enqueue([])).result(60) == 0
 
 
-async def test_its_guard_refuses(app: App) -> None:
+async def test_the_guard_of_the_toy_rejects_a_job(app: App) -> None:
     with pytest.raises(Refused):
         await toy.index.enqueue("forbidden")
     assert await entries(app) == []
 
 
-async def test_a_process_without_it_runs_on_its_database_and_leaves_its_jobs_alone(app: App, store_url: str) -> None:
+async def test_a_process_without_the_toy_leaves_its_jobs_alone(app: App, store_url: str) -> None:
     job = await toy.index.enqueue("hello")
     other = Engine(await open_store(store_url))
     try:
@@ -72,7 +72,7 @@ async def test_a_process_without_it_runs_on_its_database_and_leaves_its_jobs_alo
         await other.close()
 
 
-async def test_a_claim_is_put_off_until_the_job_is_woken(app: App) -> None:
+async def test_a_claim_is_deferred_until_the_job_is_woken(app: App) -> None:
     engine = await app.engine()
     job = await toy.index.enqueue("later")
 
@@ -85,7 +85,7 @@ async def test_a_claim_is_put_off_until_the_job_is_woken(app: App) -> None:
         assert await job.result(60) == 5
 
 
-async def test_a_job_cancels_another_and_fetches_nothing_from_here(app: App) -> None:
+async def test_a_job_cancels_another_and_cannot_fetch_internal_addresses(app: App) -> None:
     later = await toy.index.options(delay=3600).enqueue("hello")
     async with working(app):
         assert await (await toy.drop.enqueue(later.id)).result(60) is True
@@ -96,7 +96,7 @@ async def test_a_job_cancels_another_and_fetches_nothing_from_here(app: App) -> 
 
 
 @pytest.mark.slow
-async def test_over_http_with_a_remote_worker_and_its_child(
+async def test_the_toy_works_over_http_with_a_remote_worker_and_its_child_process(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its handlers run where there is no database, its hooks in the server."""
@@ -137,7 +137,7 @@ async def _is(engine: Engine, job_id: str, state: State) -> bool:
 elsewhere = App(name="elsewhere")
 
 
-def test_an_app_whose_jobs_are_all_of_extensions_can_be_imported_by_its_child_processes() -> None:
+def test_child_processes_can_import_an_app_with_extension_jobs_only() -> None:
     ext = Extension("elsewhere", package="tests")
     ext.job("SCAN")(toy.scan.handler.function)
     elsewhere.include(ext)
@@ -145,5 +145,5 @@ def test_an_app_whose_jobs_are_all_of_extensions_can_be_imported_by_its_child_pr
     assert App(name="unnamed").reference is None
 
 
-def test_it_has_at_most_200_lines() -> None:
+def test_the_toy_has_at_most_200_lines() -> None:
     assert len(Path(toy.__file__).read_text().splitlines()) <= 200

@@ -16,8 +16,8 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.ids import SeededIds
 from holdfast.store import open_store, q
+from tests.interleaving.scenarios import UNDER_A_LEASE, VERBS, Stage
 from tests.interleaving.scheduler import Scheduler, Session
-from tests.interleaving.stories import UNDER_A_LEASE, VERBS, Stage
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ async def stage(fresh_postgres_url: str, clock: MovableClock) -> AsyncIterator[S
 @pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("first", "second"), [*combinations_with_replacement(VERBS, 2)])
-async def test_two_sessions_in_any_order_do_what_one_after_the_other_would_do(
-    stage: Stage, first: str, second: str
-) -> None:
+async def test_any_interleaving_of_two_sessions_is_serializable(stage: Stage, first: str, second: str) -> None:
     """S3 to S7 and S12; K1, K4, K6, K41: one owner, one end, a gapless history, in every order of every two verbs."""
     assert await stage.all_orders(first, second) > 1
 
@@ -59,9 +57,7 @@ async def test_a_queued_job_goes_to_one_worker_or_is_canceled(stage: Stage, firs
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("second", ["claim", "cancel", "reap"])
 @pytest.mark.parametrize("first", UNDER_A_LEASE)
-async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job(
-    stage: Stage, first: str, second: str
-) -> None:
+async def test_a_stale_worker_is_rejected_while_others_claim_the_job(stage: Stage, first: str, second: str) -> None:
     """S4, K26, K27: the old token is worthless before, while and after another worker takes the job."""
     assert await stage.all_orders(first, second, job="lost") > 1
 
@@ -69,7 +65,9 @@ async def test_a_worker_that_lost_its_lease_is_refused_while_others_take_the_job
 # The judge is on trial here: each of these queries lacks one guard, and that must not go unnoticed.
 
 
-async def test_a_completion_that_ignores_the_token_is_noticed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_scheduler_detects_a_completion_without_token_check(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drop_guards(
         monkeypatch, "complete_jobs", "holdfast_jobs.lease_token = done.token", "holdfast_jobs.lease_worker = :worker"
     )
@@ -77,7 +75,7 @@ async def test_a_completion_that_ignores_the_token_is_noticed(stage: Stage, monk
         await stage.all_orders("complete", "claim", job="lost")
 
 
-async def test_a_second_wish_to_cancel_that_does_not_see_the_first_is_noticed(
+async def test_the_scheduler_detects_a_lost_update_of_a_cancel_request(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drop_guards(monkeypatch, "ask_to_cancel", "cancel_requested_at IS NULL")

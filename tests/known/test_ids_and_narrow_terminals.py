@@ -14,7 +14,7 @@ from holdfast.settings import Settings
 from tests.cli.conftest import Holdfast, Meanwhile, holdfast, meanwhile
 from tests.cli.processes import holdfast as run_holdfast
 from tests.cli.processes import on_terminal, without_escapes
-from tests.cli.stories import dead, half_done, succeeded
+from tests.cli.sample_jobs import dead, half_done, succeeded
 
 __all__ = ["holdfast", "meanwhile"]
 

@@ -9,7 +9,7 @@ from holdfast.engine.reads.states import state_filter
 from holdfast.lifecycle import DEFAULT, Machine, State
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile, holdfast, meanwhile
-from tests.cli.stories import dead, succeeded
+from tests.cli.sample_jobs import dead, succeeded
 from tests.server.conftest import served
 from tests.server.event_reader import watching
 from tests.server.steps import ADMIN, Served

@@ -14,20 +14,20 @@ def keeping(server: Receiver) -> None:
     server.keep_alive = True
 
 
-async def test_a_connection_is_used_again(client: GuardedClient, server: Receiver) -> None:
+async def test_a_connection_is_reused(client: GuardedClient, server: Receiver) -> None:
     server.answers = [answer(200, b"a" * 70_000), answer(404), answer(302, b"moved", location="/x"), answer(204)]
     for _ in range(3):
         await client.get(server.url)
     assert (len(server.got), server.connections) == (4, 1)
 
 
-async def test_another_name_has_a_connection_of_its_own(client: GuardedClient, server: Receiver) -> None:
+async def test_another_host_name_uses_another_connection(client: GuardedClient, server: Receiver) -> None:
     for host in ("127.0.0.1", NAME, "other.example.com", NAME):
         await client.get(server.url.replace("127.0.0.1", host))
     assert (len(server.got), server.connections) == (4, 3)
 
 
-async def test_a_connection_whose_answer_was_not_read_is_closed(client: GuardedClient, server: Receiver) -> None:
+async def test_a_connection_with_an_unread_response_is_closed(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(200, b"a" * 200_000)
     for _ in range(2):
         async with client.stream("GET", server.url) as came:
@@ -35,14 +35,14 @@ async def test_a_connection_whose_answer_was_not_read_is_closed(client: GuardedC
     assert server.connections == 2
 
 
-async def test_none_is_kept_when_the_limits_say_so(client: GuardedClient, server: Receiver) -> None:
+async def test_no_connection_is_kept_when_the_limit_is_zero(client: GuardedClient, server: Receiver) -> None:
     for limits in (Limits(idle_seconds=0), Limits(idle_connections=0)):
         await client.get(server.url, limits=limits)
     await client.get(server.url)
     assert server.connections == 3
 
 
-async def test_the_oldest_goes_when_there_are_too_many(client: GuardedClient, server: Receiver) -> None:
+async def test_the_oldest_idle_connection_is_closed_above_the_limit(client: GuardedClient, server: Receiver) -> None:
     limits = Limits(idle_connections=1)
     for host in (NAME, "127.0.0.1", NAME):
         await client.get(server.url.replace("127.0.0.1", host), limits=limits)
@@ -61,7 +61,7 @@ async def test_a_connection_that_the_server_closed_is_replaced(client: GuardedCl
     assert server.connections == 2
 
 
-async def test_a_request_that_may_have_been_carried_out_is_not_sent_twice(
+async def test_a_request_that_the_server_may_have_processed_is_not_retried(
     client: GuardedClient, server: Receiver
 ) -> None:
     server.answers = [answer(200), closing]
@@ -71,7 +71,7 @@ async def test_a_request_that_may_have_been_carried_out_is_not_sent_twice(
     assert len(server.got) == 2
 
 
-async def test_what_a_server_says_without_being_asked_is_no_answer(client: GuardedClient, server: Receiver) -> None:
+async def test_unsolicited_data_is_not_taken_for_a_response(client: GuardedClient, server: Receiver) -> None:
     speak, spoken = asyncio.Event(), asyncio.Event()
 
     async def twice(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -95,9 +95,7 @@ async def both(got: Got, writer: asyncio.StreamWriter) -> None:
     await answer(200, b"smuggled")(got, writer)
 
 
-async def test_an_answer_that_was_there_before_the_request_is_not_taken(
-    client: GuardedClient, server: Receiver
-) -> None:
+async def test_a_response_that_precedes_the_request_is_not_used(client: GuardedClient, server: Receiver) -> None:
     server.answers = [both]
     assert (await client.get(server.url)).body == b"first"
     assert (await client.get(server.url)).body == b""
@@ -114,7 +112,7 @@ async def test_closing_a_client_closes_its_connections(client: GuardedClient, se
     assert server.connections == 2
 
 
-async def test_many_requests_at_once(client: GuardedClient, server: Receiver) -> None:
+async def test_concurrent_requests_share_the_pool(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(200, b"x")
     for _ in range(3):
         came = await asyncio.gather(*(client.get(server.url) for _ in range(10)))
@@ -123,7 +121,7 @@ async def test_many_requests_at_once(client: GuardedClient, server: Receiver) ->
     assert server.connections <= 10
 
 
-async def test_a_request_that_is_cancelled_leaves_nothing_behind(client: GuardedClient, server: Receiver) -> None:
+async def test_a_canceled_request_leaves_no_open_connection(client: GuardedClient, server: Receiver) -> None:
     async def hang(got: Got, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 

@@ -48,35 +48,35 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize("kind", TOO_LARGE)
-async def test_an_answer_that_is_too_large(client: GuardedClient, server: Receiver, kind: str) -> None:
+async def test_a_response_above_the_size_limit_is_an_error(client: GuardedClient, server: Receiver, kind: str) -> None:
     server.otherwise = TOO_LARGE[kind]
     with pytest.raises(AnswerTooLarge, match=r"^127\.0\.0\.1:\d+: the response has ") as failed:
         await client.get(server.url, limits=Limits(body_bytes=1000, header_bytes=5000))
     assert failed.value.code == "answer_too_large"
 
 
-async def test_chunks_of_one_byte_are_too_large_long_before_their_body_is(
-    client: GuardedClient, server: Receiver
-) -> None:
+async def test_a_body_of_tiny_chunks_is_an_error(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = TOO_LARGE["chunks of one byte"]
     with pytest.raises(AnswerTooLarge, match="chunks that are too small"):
         await client.get(server.url)
 
 
-async def test_chunks_of_words_are_read_to_the_end(client: GuardedClient, server: Receiver) -> None:
+async def test_a_body_of_many_short_chunks_is_read(client: GuardedClient, server: Receiver) -> None:
     """As a language model sends them."""
     pieces = HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"6\r\nhello \r\n" * 20_000 + b"0\r\n\r\n"
     server.otherwise = saying(pieces)
     assert len((await client.get(server.url)).body) == 120_000
 
 
-async def test_a_body_of_exactly_the_limit(client: GuardedClient, server: Receiver) -> None:
+async def test_a_body_of_exactly_the_size_limit_is_read(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(200, b"x" * 1000)
     assert len((await client.get(server.url, limits=Limits(body_bytes=1000))).body) == 1000
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "gzip, gzip"])
-async def test_a_body_is_measured_after_decompression(client: GuardedClient, server: Receiver, coding: str) -> None:
+async def test_the_size_limit_applies_to_the_decompressed_body(
+    client: GuardedClient, server: Receiver, coding: str
+) -> None:
     """A bomb: 64 MiB in 64 KiB or less."""
     packed = zlib.compress(bytes(64 * MEGABYTE)) if coding == "deflate" else gzip.compress(bytes(64 * MEGABYTE))
     packed = gzip.compress(packed) if "," in coding else packed
@@ -93,21 +93,21 @@ async def test_a_body_is_measured_after_decompression(client: GuardedClient, ser
     assert MEGABYTE <= sum(map(len, taken)) <= 4 * MEGABYTE
 
 
-async def test_a_body_that_is_compressed_again_and_again(client: GuardedClient, server: Receiver) -> None:
+async def test_repeated_compression_is_an_error(client: GuardedClient, server: Receiver) -> None:
     """64 KiB of it could keep the event loop busy for minutes."""
     server.otherwise = answer(200, b"", content_encoding="gzip, gzip, gzip")
     with pytest.raises(MalformedAnswer, match="compressed more than 2 times"):
         await client.get(server.url)
 
 
-async def test_compressed_bodies(client: GuardedClient, server: Receiver) -> None:
+async def test_compressed_bodies_are_decompressed(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(200, gzip.compress(b"hello"), content_encoding="gzip")
     assert (await client.get(server.url)).body == b"hello"
     async with client.stream("GET", server.url) as came:
         assert gzip.decompress(b"".join([chunk async for chunk in came.raw_chunks()])) == b"hello"
 
 
-async def test_a_long_answer_can_be_read_piece_by_piece(client: GuardedClient, server: Receiver) -> None:
+async def test_a_large_response_can_be_streamed(client: GuardedClient, server: Receiver) -> None:
     async def talk(got: Got, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"\r\n")
         for _ in range(64):
@@ -122,7 +122,7 @@ async def test_a_long_answer_can_be_read_piece_by_piece(client: GuardedClient, s
     assert max(sizes) <= 65_536
 
 
-async def test_a_stream_may_be_left_early(client: GuardedClient, server: Receiver) -> None:
+async def test_a_response_stream_can_be_closed_early(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = saying(HEAD + b"\r\n", b"x" * 1000, forever=True)
     async with client.stream("GET", server.url) as came:
         async for chunk in came.chunks():
@@ -139,7 +139,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("kind", SLOW)
-async def test_a_server_that_stays_silent(client: GuardedClient, server: Receiver, kind: str) -> None:
+async def test_a_silent_server_times_out(client: GuardedClient, server: Receiver, kind: str) -> None:
     server.otherwise = SLOW[kind]
     with pytest.raises(OutboundTimeout, match=r"no data received for 0\.1 s") as failed:
         await client.get(server.url, limits=Limits(read_seconds=0.1))
@@ -149,7 +149,7 @@ async def test_a_server_that_stays_silent(client: GuardedClient, server: Receive
 
 
 @pytest.mark.parametrize("head", [b"", HEAD + b"\r\n"])
-async def test_a_server_that_drips(client: GuardedClient, server: Receiver, head: bytes) -> None:
+async def test_a_slow_response_exceeds_the_total_timeout(client: GuardedClient, server: Receiver, head: bytes) -> None:
     """Each byte comes in time; all of them do not."""
 
     async def drip(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -163,7 +163,7 @@ async def test_a_server_that_drips(client: GuardedClient, server: Receiver, head
         await client.get(server.url, limits=Limits(total_seconds=0.3, read_seconds=10))
 
 
-async def test_redirects_share_the_time(client: GuardedClient, server: Receiver) -> None:
+async def test_redirects_share_the_total_timeout(client: GuardedClient, server: Receiver) -> None:
     async def slow(got: Got, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.1)
         await answer(302, location=server.url)(got, writer)
@@ -173,7 +173,7 @@ async def test_redirects_share_the_time(client: GuardedClient, server: Receiver)
         await client.get(server.url, limits=Limits(total_seconds=0.25, redirects=100))
 
 
-async def test_a_connection_that_is_not_accepted_in_time() -> None:
+async def test_a_connection_that_is_not_accepted_times_out() -> None:
     """The handshake belongs to the connection: this server never begins it."""
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,7 +188,7 @@ async def test_a_connection_that_is_not_accepted_in_time() -> None:
     server.close()
 
 
-async def test_a_resolver_that_hangs_uses_up_the_total_time() -> None:
+async def test_a_hanging_resolver_exceeds_the_total_timeout() -> None:
     async def silent(host: str, port: int) -> list[str]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -199,7 +199,7 @@ async def test_a_resolver_that_hangs_uses_up_the_total_time() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "5", None])
-def test_a_limit_is_a_number(value: float) -> None:
+def test_an_invalid_time_limit_is_an_error(value: float) -> None:
     with pytest.raises(Invalid, match="total_seconds") as refused:
         Limits(total_seconds=value)
     assert refused.value.code == "invalid_field"

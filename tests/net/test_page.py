@@ -14,7 +14,7 @@ from tests.docs.pages import blocks, first_cells, section
 PAGE = "docs/guides/outbound-http.md"
 
 
-def test_its_apps_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_apps_of_the_page_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not run: they request what is not on this machine."""
     monkeypatch.chdir(tmp_path)
     apps = [block for block in blocks(PAGE, "python") if block.file]
@@ -39,7 +39,7 @@ def test_every_error_is_on_the_page_of_errors() -> None:
     assert {kind.code for kind in kinds} == set(first_cells(section("docs/reference/errors.md", "Outbound HTTP")))
 
 
-def test_the_route_of_an_extension_answers_with_a_status_that_fits() -> None:
+def test_a_network_error_in_an_extension_route_has_a_matching_status() -> None:
     told = {kind.code: status_of(kind("no")) for kind in errors.OutboundError.__subclasses__()}
     assert told.pop("address_refused") == 422
     assert told.pop("outbound_timeout") == 504

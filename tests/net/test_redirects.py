@@ -47,7 +47,7 @@ async def test_a_redirect_is_followed(client: GuardedClient, server: Receiver) -
         *[(301, "PUT", "PUT"), (302, "DELETE", "DELETE"), (303, "PUT", "GET")],
     ],
 )
-async def test_the_method_of_the_next_request(
+async def test_the_method_of_a_redirected_request(
     client: GuardedClient, server: Receiver, status: int, method: str, then: str
 ) -> None:
     server.answers = [answer(status, location="/next")]
@@ -64,7 +64,9 @@ async def test_the_method_of_the_next_request(
         assert not {"content-type", "content-length"} & set(second.headers)
 
 
-async def test_credentials_stay_with_their_origin(client: GuardedClient, server: Receiver, other: Receiver) -> None:
+async def test_credentials_are_not_sent_to_another_origin(
+    client: GuardedClient, server: Receiver, other: Receiver
+) -> None:
     server.answers = [answer(307, location="/same"), answer(307, location=other.url)]
     other.answers = [answer(307, location=server.url)]
     await client.request("POST", server.url, body=b"x", headers={**SECRETS, "X-Kept": "1"})
@@ -76,7 +78,7 @@ async def test_credentials_stay_with_their_origin(client: GuardedClient, server:
     assert (away.headers["x-kept"], away.body) == ("1", b"x")
 
 
-async def test_another_name_is_another_origin(client: GuardedClient, server: Receiver) -> None:
+async def test_another_host_name_is_another_origin(client: GuardedClient, server: Receiver) -> None:
     server.answers = [answer(302, location=server.url.replace("127.0.0.1", NAME))]
     await client.get(server.url, headers=SECRETS)
     assert "authorization" in server.got[0].headers
@@ -99,7 +101,9 @@ async def test_another_name_is_another_origin(client: GuardedClient, server: Rec
         "javascript:alert(1)",
     ],
 )
-async def test_no_redirect_leads_inside(client: GuardedClient, server: Receiver, location: str) -> None:
+async def test_a_redirect_to_an_internal_address_is_rejected(
+    client: GuardedClient, server: Receiver, location: str
+) -> None:
     """SEC-30: each hop is checked like the first."""
     server.answers = [answer(302, location=location)]
     with pytest.raises(AddressRefused, match="the redirect cannot be followed: ") as refused:
@@ -108,7 +112,7 @@ async def test_no_redirect_leads_inside(client: GuardedClient, server: Receiver,
     assert len(server.got) == 1
 
 
-async def test_a_redirect_to_a_name_with_an_internal_address(server: Receiver) -> None:
+async def test_a_redirect_to_a_host_name_with_an_internal_address_is_rejected(server: Receiver) -> None:
     """SEC-30: the addresses of each hop, too."""
 
     async def by_name(host: str, port: int) -> list[str]:
@@ -120,7 +124,7 @@ async def test_a_redirect_to_a_name_with_an_internal_address(server: Receiver) -
             await client.get(server.url.replace("127.0.0.1", NAME))
 
 
-async def test_a_redirect_leads_to_listed_hosts_only(server: Receiver) -> None:
+async def test_a_redirect_to_an_unlisted_host_is_rejected(server: Receiver) -> None:
     server.answers = [answer(302, location=server.url)]
     async with GuardedClient(local(hosts=NAME)) as client:
         with pytest.raises(AddressRefused, match="not on the list"):
@@ -128,7 +132,7 @@ async def test_a_redirect_leads_to_listed_hosts_only(server: Receiver) -> None:
     assert len(server.got) == 1
 
 
-async def test_too_many_redirects(client: GuardedClient, server: Receiver) -> None:
+async def test_too_many_redirects_are_an_error(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(302, location=server.url)
     with pytest.raises(TooManyRedirects, match="more than 5 redirects") as failed:
         await client.get(server.url)
@@ -140,7 +144,7 @@ async def test_too_many_redirects(client: GuardedClient, server: Receiver) -> No
     assert len(server.got) == 2
 
 
-async def test_redirects_may_be_left_to_the_caller(client: GuardedClient, server: Receiver) -> None:
+async def test_redirects_can_be_returned_to_the_caller(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(302, location="http://127.0.0.2/")
     came = await client.get(server.url, limits=Limits(redirects=0))
     assert (came.status, came.headers["location"]) == (302, "http://127.0.0.2/")

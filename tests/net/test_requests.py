@@ -12,7 +12,7 @@ from tests.net.conftest import NAME, local
 from tests.webhooks.receiver import Got, Receiver, answer, receiving
 
 
-async def test_a_request_and_its_answer(client: GuardedClient, server: Receiver) -> None:
+async def test_a_request_returns_status_headers_and_body(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(201, b'{"id": 7}', x_version="2")
     url = server.url.replace("127.0.0.1", NAME) + "?a=b%20c"
     came = await client.request("PUT", url + "#part", headers={"Accept": "application/json"}, json={"a": 1})
@@ -31,7 +31,7 @@ async def test_a_request_and_its_answer(client: GuardedClient, server: Receiver)
     }
 
 
-async def test_bodies_and_the_lack_of_one(client: GuardedClient, server: Receiver) -> None:
+async def test_requests_with_and_without_a_body(client: GuardedClient, server: Receiver) -> None:
     await client.request("POST", server.url, body="grün", headers={"content-type": "text/plain"})
     await client.request("POST", server.url)
     await client.request("POST", server.url, json=None)
@@ -44,12 +44,12 @@ async def test_bodies_and_the_lack_of_one(client: GuardedClient, server: Receive
     ]
 
 
-async def test_each_status_is_an_answer(client: GuardedClient, server: Receiver) -> None:
+async def test_an_error_status_is_returned_not_raised(client: GuardedClient, server: Receiver) -> None:
     server.answers = [answer(404, b"no"), answer(500), answer(304), answer(302)]
     assert [(await client.get(server.url)).status for _ in range(4)] == [404, 500, 304, 302]
 
 
-async def test_an_answer_to_head_has_no_body(client: GuardedClient, server: Receiver) -> None:
+async def test_a_response_to_head_has_no_body(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(200, content_length="99999999999")
     came = await client.request("HEAD", server.url)
     assert (came.status, came.body) == (200, b"")
@@ -70,7 +70,7 @@ async def test_the_environment_is_ignored(
 
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "Transfer-Encoding", "connection", "b ad", "", "a\r\nb"])
-async def test_a_header_that_cannot_be_set_is_refused(client: GuardedClient, server: Receiver, name: str) -> None:
+async def test_a_reserved_header_is_rejected(client: GuardedClient, server: Receiver, name: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.get(server.url, headers={name: "x"})
     assert refused.value.code == "invalid_outbound_request"
@@ -78,7 +78,7 @@ async def test_a_header_that_cannot_be_set_is_refused(client: GuardedClient, ser
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-injected: 1", "a\nb", "\x00", "ä", " a", "a ", 7])
-async def test_a_value_that_cannot_be_sent_is_refused_and_not_shown(client: GuardedClient, value: str) -> None:
+async def test_an_invalid_header_value_is_rejected_and_not_shown(client: GuardedClient, value: str) -> None:
     with pytest.raises(Invalid, match=r"the header x-key must be one line") as refused:
         await client.get("http://127.0.0.1/", headers={"x-key": value})
     assert refused.value.code == "invalid_outbound_request"
@@ -86,7 +86,7 @@ async def test_a_value_that_cannot_be_sent_is_refused_and_not_shown(client: Guar
         GuardedClient(headers={"x-key": value})
 
 
-async def test_methods_and_bodies_that_contradict(client: GuardedClient, server: Receiver) -> None:
+async def test_an_invalid_method_or_a_second_body_is_rejected(client: GuardedClient, server: Receiver) -> None:
     for method in ("get", "CONNECT", "GET /", "", "G\r\nET"):
         with pytest.raises(Invalid) as refused:
             await client.request(method, server.url)
@@ -97,7 +97,7 @@ async def test_methods_and_bodies_that_contradict(client: GuardedClient, server:
     assert server.got == []
 
 
-async def test_an_internal_address_is_refused_before_anything_is_sent(server: Receiver) -> None:
+async def test_an_internal_address_is_rejected_before_connecting(server: Receiver) -> None:
     async with GuardedClient() as client:
         for url in (server.url, "http://[::1]/", "http://169.254.169.254/latest/meta-data/", "file:///etc/passwd"):
             with pytest.raises(AddressRefused):
@@ -105,7 +105,7 @@ async def test_an_internal_address_is_refused_before_anything_is_sent(server: Re
     assert server.got == []
 
 
-async def test_the_address_that_was_checked_is_the_one_that_is_used(server: Receiver) -> None:
+async def test_the_connection_uses_the_address_that_was_checked(server: Receiver) -> None:
     """SEC-30: a name that turns inside is refused at its next look-up, and nothing looks it up a second time."""
     said = iter(["127.0.0.1", "127.0.0.2"])
 
@@ -120,7 +120,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_used(server: Rece
     assert len(server.got) == 1
 
 
-async def test_the_next_address_of_a_name_is_tried(server: Receiver) -> None:
+async def test_the_next_address_of_a_host_name_is_tried(server: Receiver) -> None:
     async def two(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
@@ -128,7 +128,7 @@ async def test_the_next_address_of_a_name_is_tried(server: Receiver) -> None:
         assert (await client.get(server.url.replace("127.0.0.1", NAME))).status == 200
 
 
-async def test_a_server_that_cannot_be_reached(client: GuardedClient) -> None:
+async def test_an_unreachable_server_is_an_error(client: GuardedClient) -> None:
     async def unknown(host: str, port: int) -> list[str]:
         raise OSError
 
@@ -154,7 +154,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_an_answer_that_is_none(client: GuardedClient, server: Receiver, wrong: str) -> None:
+async def test_a_malformed_response_is_an_error(client: GuardedClient, server: Receiver, wrong: str) -> None:
     said, kind = WRONG[wrong]
 
     async def talk(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -168,14 +168,14 @@ async def test_an_answer_that_is_none(client: GuardedClient, server: Receiver, w
     assert "secret" not in failed.value.message
 
 
-async def test_a_body_that_is_not_json(client: GuardedClient, server: Receiver) -> None:
+async def test_an_invalid_json_body_is_an_error(client: GuardedClient, server: Receiver) -> None:
     server.otherwise = answer(200, b"<html>")
     came = await client.get(server.url)
     with pytest.raises(MalformedAnswer, match=r"127.0.0.1: the body is not JSON"):
         came.json()
 
 
-async def test_certificates_are_checked_for_the_name_that_was_requested(certificate: Path) -> None:
+async def test_certificates_are_verified_for_the_requested_host_name(certificate: Path) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))

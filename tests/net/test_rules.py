@@ -16,7 +16,7 @@ OF_WEBHOOKS_ONLY = {"http://example.com/hook", "https://example.com:80/"}
 
 
 @pytest.mark.parametrize("url", [url for url in REFUSED if url not in OF_WEBHOOKS_ONLY], ids=ascii)
-def test_no_form_of_a_url_leads_to_an_internal_address(url: str) -> None:
+def test_no_spelling_of_a_url_reaches_an_internal_address(url: str) -> None:
     with pytest.raises(AddressRefused) as refused:
         EgressRules().check(url)
     assert refused.value.code == "address_refused"
@@ -24,17 +24,17 @@ def test_no_form_of_a_url_leads_to_an_internal_address(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://example.com/", "http://example.com:8080/", "https://example.com:8443/a?b=c"])
-def test_the_web_may_be_requested(url: str) -> None:
+def test_public_addresses_are_allowed(url: str) -> None:
     assert EgressRules().check(url).url == url
 
 
-def test_a_url_may_be_as_long_as_servers_read() -> None:
+def test_a_long_url_is_allowed_up_to_the_limit() -> None:
     assert EgressRules().check(f"https://example.com/{'a' * 7980}").path.endswith("aaa")
     with pytest.raises(AddressRefused, match="8000"):
         EgressRules().check(f"https://example.com/{'a' * 7981}")
 
 
-def test_ports_are_those_of_the_web_unless_others_are_given() -> None:
+def test_only_ports_80_and_443_are_allowed_by_default() -> None:
     url = "http://example.com:9000/"
     with pytest.raises(AddressRefused, match="80, 443, 8080, 8443"):
         EgressRules().check(url)
@@ -44,12 +44,12 @@ def test_ports_are_those_of_the_web_unless_others_are_given() -> None:
         EgressRules(ports=None).check("http://example.com:0/")
 
 
-def test_only_the_given_schemes() -> None:
+def test_only_the_configured_schemes_are_allowed() -> None:
     with pytest.raises(AddressRefused, match=r"must begin with https://$"):
         EgressRules(schemes=["https"]).check("http://example.com/")
 
 
-async def test_an_allowed_network_may_be_requested_and_its_neighbours_may_not() -> None:
+async def test_an_allowed_network_does_not_allow_its_neighbours() -> None:
     allow = ["10.1.0.0/16", "fd00::/64"]
     for address in ("10.1.2.3", "fd00::7", EXAMPLE):
         rules = EgressRules(allow=allow, resolver=answering(address))
@@ -64,13 +64,13 @@ async def test_an_allowed_network_may_be_requested_and_its_neighbours_may_not() 
 
 
 @pytest.mark.parametrize("address", INSIDE)
-async def test_a_name_may_not_stand_for_an_internal_address(address: str) -> None:
+async def test_a_host_name_that_resolves_to_an_internal_address_is_rejected(address: str) -> None:
     rules = EgressRules(resolver=answering(EXAMPLE, address))
     with pytest.raises(AddressRefused):
         await rules.addresses(rules.check("https://example.com/"))
 
 
-async def test_names_that_are_slow_to_fail_keep_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_name_lookups_do_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:
     over, ask = Event(), socket.getaddrinfo
 
     def slow(host: str, *args: Any, **words: Any) -> Any:
@@ -91,7 +91,7 @@ async def test_names_that_are_slow_to_fail_keep_no_other_waiting(monkeypatch: py
         await asyncio.gather(*dead, return_exceptions=True)
 
 
-def test_a_network_that_cannot_be_read_is_refused_at_once() -> None:
+def test_an_invalid_network_is_an_error_at_once() -> None:
     for text in ("10.0.0.0/99", "10.0.0.1/8", "internal"):
         with pytest.raises(Invalid) as refused:
             EgressRules(allow=[text])

@@ -62,7 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> int:
     return 64 * KIB
 
 
-def test_what_nobody_reads_is_kept_and_comes_when_somebody_does(ends: Ends) -> None:
+def test_unread_lines_are_buffered_until_the_pipe_is_read(ends: Ends) -> None:
     ours, its = ends
     written = LogWriter(its, dropped)
     for line in range(20_000):
@@ -72,7 +72,7 @@ def test_what_nobody_reads_is_kept_and_comes_when_somebody_does(ends: Ends) -> N
     assert written.dropped == 0
 
 
-def test_beyond_the_bound_lines_are_dropped_and_the_log_says_how_many(ends: Ends, small: int) -> None:
+def test_lines_beyond_the_buffer_are_dropped_and_counted(ends: Ends, small: int) -> None:
     ours, its = ends
     written = LogWriter(its, dropped)
     for line in range(20_000):
@@ -85,7 +85,7 @@ def test_beyond_the_bound_lines_are_dropped_and_the_log_says_how_many(ends: Ends
     assert gap + written.dropped == 20_000 or seen[gap + 1] == number(gap + written.dropped), "and then it goes on"
 
 
-def test_a_reader_that_is_gone_is_no_trouble() -> None:
+def test_a_closed_pipe_raises_no_error() -> None:
     ours, its = os.pipe()
     written = LogWriter(its, dropped)
     os.close(ours)
@@ -94,7 +94,7 @@ def test_a_reader_that_is_gone_is_no_trouble() -> None:
     assert written.dropped == 3
 
 
-def test_after_the_end_lines_go_nowhere() -> None:
+def test_lines_after_close_are_dropped() -> None:
     ours, its = os.pipe()
     written = LogWriter(its, dropped)
     written.close()
@@ -104,20 +104,20 @@ def test_after_the_end_lines_go_nowhere() -> None:
     os.close(ours)
 
 
-def test_a_file_gets_everything_in_one_piece(tmp_path: Path) -> None:
+def test_a_file_gets_all_lines(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as file:
         LogWriter(file.fileno(), dropped).put(number(1) * 10_000)
     assert (tmp_path / "log").read_bytes() == number(1) * 10_000
 
 
-def test_the_descriptor_stays_as_others_know_it(ends: Ends) -> None:
+def test_the_flags_of_the_descriptor_are_unchanged(ends: Ends) -> None:
     _, its = ends
     before = fcntl.fcntl(its, fcntl.F_GETFL)
     LogWriter(its, dropped).put(number(1))
     assert fcntl.fcntl(its, fcntl.F_GETFL) == before
 
 
-def test_where_the_pipe_cannot_be_opened_again_it_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_cannot_be_reopened_is_polled_before_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container, whose pipes are another user's."""
 
     def refused(*_: object) -> int:
@@ -144,7 +144,7 @@ lines.flush(20)
 """
 
 
-def test_lines_of_several_processes_on_one_pipe_stay_whole() -> None:
+def test_lines_of_several_processes_on_one_pipe_are_not_interleaved() -> None:
     ours, its = os.pipe()
     programs = [subprocess.Popen([sys.executable, "-c", WRITER, name], stderr=its) for name in "abc"]
     os.close(its)
@@ -156,7 +156,7 @@ def test_lines_of_several_processes_on_one_pipe_stay_whole() -> None:
     assert sorted(seen.split()) == sorted(name * 299 for name in (b"a", b"b", b"c") for _ in range(6000))
 
 
-def test_a_line_longer_than_a_piece_arrives_whole() -> None:
+def test_a_line_longer_than_pipe_buf_arrives_complete() -> None:
     ours, its = os.pipe()
     written = LogWriter(its, dropped)
     long = [number(line, width=ATOMIC_BYTES * 5 + line) for line in range(30)]
@@ -167,7 +167,7 @@ def test_a_line_longer_than_a_piece_arrives_whole() -> None:
     os.close(ours)
 
 
-def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
+def test_lines_of_several_threads_are_not_interleaved(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as file:
         written = LogWriter(file.fileno(), dropped)
 
@@ -184,7 +184,7 @@ def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
     assert sorted(seen) == sorted(name * 50 for name in (b"a", b"b", b"c") for _ in range(500))
 
 
-def test_what_was_kept_is_the_parents_to_write() -> None:
+def test_buffered_lines_are_not_written_again_by_a_forked_child() -> None:
     ours, its = os.pipe()
     written = LogWriter(its, dropped)
     written.put(number(0) * 2000)

@@ -66,12 +66,12 @@ def test_anything_becomes_one_line_of_text(odd: Any) -> None:
 
 
 @pytest.mark.parametrize("args", [(), (1, 2, 3), ({"a": 1},), (Mute(),)])
-def test_a_message_that_its_arguments_do_not_fit_is_told_as_it_is(args: tuple[Any, ...]) -> None:
+def test_a_message_with_wrong_arguments_is_logged_unformatted(args: tuple[Any, ...]) -> None:
     [said] = json_lines(formatted(record("%d %s", *args), Json()))
     assert said["message"].startswith("%d %s")
 
 
-def test_a_line_says_when_how_bad_who_and_what() -> None:
+def test_a_line_has_time_level_logger_and_message() -> None:
     made = record("hello %s", "you", size=5)
     made.created = 1_700_000_000.25
     [said] = json_lines(formatted(made, Json()))
@@ -86,7 +86,7 @@ def test_a_line_says_when_how_bad_who_and_what() -> None:
     assert formatted(made, Text()) == "2023-11-14T22:13:20.250000Z INFO    l: hello you size=5\n"
 
 
-def test_a_field_cannot_take_the_place_of_one_of_ours() -> None:
+def test_a_field_cannot_replace_a_standard_field() -> None:
     [said] = json_lines(formatted(record(time="1999", level="none", pid=0, exception="x"), Json()))
     assert (said["level"], said["level_"], said["time_"], said["pid_"], said["exception_"]) == (
         *("info", "none", "1999", 0, "x"),
@@ -109,7 +109,7 @@ def test_a_traceback_is_a_field_without_secrets() -> None:
     assert "canary" not in json.dumps(said)
 
 
-def test_in_text_a_traceback_stands_below_where_no_record_can_begin() -> None:
+def test_a_traceback_in_text_is_indented_below_its_line() -> None:
     first, *below = formatted(raised("x\n2026-11-15T00:00:00Z INFO    holdfast: forged\x1b[2J"), Text()).splitlines()
     assert first.endswith("l: failed")
     assert all(line.startswith("    ") for line in below)
@@ -117,7 +117,7 @@ def test_in_text_a_traceback_stands_below_where_no_record_can_begin() -> None:
     assert any("forged" in line for line in below)
 
 
-def test_a_very_long_text_is_cut() -> None:
+def test_a_very_long_text_is_truncated() -> None:
     [said] = json_lines(formatted(record("x" * 10**6), Json()))
     [trouble] = json_lines(formatted(raised("y" * 10**6), Json()))
     assert len(said["message"]) < 20_000
@@ -156,7 +156,7 @@ def attempt(folder: Path, outcome: Any, answer: Any, level: int = logging.INFO, 
         return heard.lines[:1]
 
 
-def test_an_attempt_is_told_with_how_long_it_ran_and_what_came_of_it(tmp_path: Path) -> None:
+def test_an_attempt_is_logged_with_its_duration_and_outcome(tmp_path: Path) -> None:
     """R000-49, R000-51, R000-52: duration, retries and state; the state in the lifecycle's own word."""
     [said] = attempt(tmp_path, Completed({"a": "canary"}), Settled("j", State.SUCCEEDED))
     del said["time"], said["pid"]
@@ -176,7 +176,7 @@ def test_an_attempt_is_told_with_how_long_it_ran_and_what_came_of_it(tmp_path: P
     }
 
 
-def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_a_failure_is_logged_with_its_reason(tmp_path: Path) -> None:
     """R000-50."""
     trace = "Traceback (most recent call last):\n  password=canary\nE_X: no"
     outcome = Failed("E_X", f"password=canary {'y' * 500}\n", {"traceback": trace})
@@ -190,7 +190,7 @@ def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
     assert "canary" not in json.dumps(said)
 
 
-def test_on_a_terminal_an_attempt_is_one_line_that_fits_and_its_traceback_stands_below(tmp_path: Path) -> None:
+def test_on_a_terminal_an_attempt_is_one_line_with_its_traceback_below(tmp_path: Path) -> None:
     error = Failed("ConnectionError", "no route to host\n" + "y" * 500, {"traceback": "Traceback:\n  in send"})
     with hearing(tmp_path, form=Terminal(100)) as heard:
         attempts = AttemptLog(heard.log, Lifecycles())
@@ -203,7 +203,7 @@ def test_on_a_terminal_an_attempt_is_one_line_that_fits_and_its_traceback_stands
     assert trace == ["    Traceback:", "      in send"]
 
 
-def test_where_there_is_little_room_the_error_is_more_important_than_what_follows_from_it(tmp_path: Path) -> None:
+def test_on_a_narrow_terminal_the_error_has_priority_over_other_fields(tmp_path: Path) -> None:
     with hearing(tmp_path, form=Terminal(80)) as heard:
         group: Any = [(Run(), Failed("ConnectionError", "no route to host"))]
         AttemptLog(heard.log, Lifecycles()).ended(group, [Settled("j", State.RETRYING)])
@@ -215,7 +215,7 @@ def test_where_there_is_little_room_the_error_is_more_important_than_what_follow
     )
 
 
-def test_colours_are_on_a_terminal_only_and_not_what_a_handler_wrote(tmp_path: Path) -> None:
+def test_colors_are_used_on_a_terminal_only_and_handlers_cannot_set_them(tmp_path: Path) -> None:
     with hearing(tmp_path, form=Terminal(200, colour=True)) as heard:
         group: Any = [(Run(), Failed("E", "\x1b[2J"))]
         AttemptLog(heard.log, Lifecycles()).ended(group, [Settled("j", State.DEAD)])
@@ -223,21 +223,21 @@ def test_colours_are_on_a_terminal_only_and_not_what_a_handler_wrote(tmp_path: P
         assert "\x1b[2J" not in heard.text
 
 
-def test_a_server_says_only_that_it_is_not_finished(tmp_path: Path) -> None:
+def test_a_failure_that_is_not_final_is_logged_as_retryable(tmp_path: Path) -> None:
     [said] = attempt(tmp_path, Failed("E_X"), Settled("j", State.QUEUED))
     assert said["state"] == "failed_retryable"
 
 
-def test_a_lease_that_was_lost_is_told_once_as_a_warning(tmp_path: Path) -> None:
+def test_a_lost_lease_is_logged_once_as_a_warning(tmp_path: Path) -> None:
     [said] = attempt(tmp_path, Abandoned(), None)
     assert (said["outcome"], said["state"], said["level"]) == ("lost", None, "warning")
 
 
-def test_what_never_began_was_no_attempt(tmp_path: Path) -> None:
+def test_a_job_that_never_started_is_not_logged_as_an_attempt(tmp_path: Path) -> None:
     assert attempt(tmp_path, Released(), Settled("j", State.QUEUED), seconds=None) == []
 
 
-def test_a_level_above_info_leaves_only_failures(tmp_path: Path) -> None:
+def test_a_level_above_info_logs_only_failures(tmp_path: Path) -> None:
     quiet = {"level": logging.WARNING}
     assert attempt(tmp_path, Completed(), Settled("j", State.SUCCEEDED), **quiet) == []
     assert len(attempt(tmp_path, Failed("E_X"), Settled("j", State.DEAD), **quiet)) == 1
@@ -276,7 +276,7 @@ print("untouched")
 """
 
 
-def test_a_program_that_uses_us_as_a_library_keeps_its_own_logging(tmp_path: Path) -> None:
+def test_logging_of_a_program_that_uses_holdfast_as_a_library_is_unchanged(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", LIBRARY],

@@ -27,7 +27,7 @@ def fields(title: str) -> set[str]:
 COMMON = fields("field") - {"exception", "stack"}
 
 
-async def test_a_move_has_the_fields_of_the_page(engine: Engine, clock: MovableClock, tmp_path: Path) -> None:
+async def test_a_transition_has_the_documented_fields(engine: Engine, clock: MovableClock, tmp_path: Path) -> None:
     with hearing(tmp_path) as heard:
         engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         await engine.create(NewJob(type="j", tenant="t", lifecycle="images"))
@@ -35,7 +35,7 @@ async def test_a_move_has_the_fields_of_the_page(engine: Engine, clock: MovableC
     assert line.keys() == COMMON | fields("field of a transition")
 
 
-def test_an_attempt_has_the_fields_of_the_page(tmp_path: Path) -> None:
+def test_an_attempt_has_the_documented_fields(tmp_path: Path) -> None:
     class Span:
         trace_id = 5
 
@@ -55,7 +55,7 @@ def test_an_attempt_has_the_fields_of_the_page(tmp_path: Path) -> None:
     assert line["trace_id"] == f"{5:032x}"
 
 
-def test_the_examples_are_lines_as_they_are() -> None:
+def test_the_examples_are_real_log_lines() -> None:
     assert len(EXAMPLES) == 4
     for example in EXAMPLES:
         assert list(example)[:5] == ["time", "level", "logger", "message", "pid"]

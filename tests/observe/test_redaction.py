@@ -48,13 +48,13 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
         f"{SECRET_PREFIX}{S}",
     ],
 )
-def test_it_is_hidden(text: str) -> None:
+def test_secrets_are_redacted(text: str) -> None:
     assert S not in redacted(text)
     assert "s3cr3t" not in redacted(text)
     assert HIDDEN in redacted(text)
 
 
-def test_of_a_key_only_its_name_stays() -> None:
+def test_a_key_is_redacted_to_its_id() -> None:
     for text in (KEY, f"the key {KEY!r} is not known", KEY[:60]):
         assert "abab" not in redacted(text)
         assert "holdfast_client_0123456789abcdef_***" in redacted(text)
@@ -74,14 +74,14 @@ def test_of_a_key_only_its_name_stays() -> None:
         "",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_other_text_is_not_redacted(text: str) -> None:
     if text.startswith("bearer"):
         assert redacted(text) == "bearer *** bad news", "the price of hiding what may be one"
     else:
         assert redacted(text) == text
 
 
-def test_values_of_settings_are_hidden_wherever_they_stand() -> None:
+def test_values_of_secret_settings_are_redacted_everywhere() -> None:
     settings = Settings(
         database_url="postgresql://u:p%40ssword-1@h/d",
         redis_url="redis://:redis-canary-2@h",
@@ -96,14 +96,14 @@ def test_values_of_settings_are_hidden_wherever_they_stand() -> None:
     assert redacted(text) == f"x {' '.join([HIDDEN] * 6)} y"
 
 
-def test_a_password_that_is_a_word_does_not_shred_the_log() -> None:
+def test_a_password_that_is_a_common_word_does_not_redact_the_log() -> None:
     know(secrets_in(Settings(database_url="postgresql://postgres:postgres@h/postgres")))
     assert redacted("postgres is behind a pooler") == "postgres is behind a pooler"
     assert redacted("postgresql://postgres:postgres@h/postgres") == "postgresql://postgres:***@h/postgres"
 
 
 @pytest.mark.parametrize("piece", ["token", "a", "://", "password=", "bearer ", 'cookie"', "x://a:"])
-def test_no_text_takes_long(piece: str) -> None:
+def test_redaction_is_fast_for_any_text(piece: str) -> None:
     """What is in it may come from anybody."""
     text = piece * 10**6
     begun = time.process_time()
@@ -112,13 +112,13 @@ def test_no_text_takes_long(piece: str) -> None:
     assert time.process_time() - begun < 5
 
 
-def test_half_a_secret_at_the_end_is_hidden_too() -> None:
+def test_a_truncated_secret_is_redacted() -> None:
     know([S])
     for spare in range(len(S)):
         assert S[:4] not in redacted("x" * (100 - spare) + S, 100)
 
 
-def test_values_under_the_name_of_a_secret_are_hidden_whole() -> None:
+def test_values_of_secret_fields_are_redacted_completely() -> None:
     given = {"password": S, "user": {"apiKey": [S], "name": "n", "n": 5}, "cookies": {"a": S}, "lease_token": 7}
     assert redacted_value(given) == {
         "password": HIDDEN,

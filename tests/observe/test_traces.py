@@ -84,7 +84,7 @@ def place_in(carried: Any) -> tuple[str, str]:
 # -- handing in -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_carries_the_span_under_which_it_was_handed_in(app: App, spans: InMemorySpanExporter) -> None:
+async def test_a_job_stores_the_span_that_created_it(app: App, spans: InMemorySpanExporter) -> None:
     @app.job(queue="letters")
     async def greet(name: str) -> None: ...
 
@@ -131,7 +131,9 @@ def test_sync_code_is_traced_too(store_url: str, spans: InMemorySpanExporter) ->
     assert produced.attributes["messaging.message.id"] == handle.id
 
 
-async def test_a_span_says_why_nothing_was_handed_in_but_not_in_words(app: App, spans: InMemorySpanExporter) -> None:
+async def test_a_failed_create_span_has_the_error_code_without_the_message(
+    app: App, spans: InMemorySpanExporter
+) -> None:
     with pytest.raises(HoldfastError):
         await app.create_all([NewJob(type="a", tags=["ein Geheimnis\n"])])
     [produced] = spans.get_finished_spans()
@@ -140,7 +142,7 @@ async def test_a_span_says_why_nothing_was_handed_in_but_not_in_words(app: App, 
     assert "Geheimnis" not in produced.to_json()
 
 
-async def test_a_repeat_under_another_trace_is_the_same_request(app: App, spans: InMemorySpanExporter) -> None:
+async def test_a_retry_with_another_trace_is_the_same_request(app: App, spans: InMemorySpanExporter) -> None:
     @app.job()
     async def greet(name: str) -> None: ...
 
@@ -192,7 +194,7 @@ async def test_an_attempt_is_a_trace_of_its_own_linked_to_where_the_job_came_fro
     assert attempt.status.description == "E_NOBODY"
 
 
-async def test_nothing_is_recorded_of_a_job_whose_trace_is_not(traced: App, spans: InMemorySpanExporter) -> None:
+async def test_an_attempt_of_an_unsampled_trace_is_not_recorded(traced: App, spans: InMemorySpanExporter) -> None:
     """Nor of the jobs that it hands in itself; but the trace goes on through all of them."""
     seen: list[str] = []
 
@@ -223,7 +225,7 @@ async def test_nothing_is_recorded_of_a_job_whose_trace_is_not(traced: App, span
         {"traceparent": f"00-{'0' * 32}-{SPAN}-01"},
     ],
 )
-def test_what_is_no_context_is_no_origin(stored: dict[str, str] | None) -> None:
+def test_an_invalid_trace_context_is_ignored(stored: dict[str, str] | None) -> None:
     assert origin_of(stored) is None
 
 
@@ -248,7 +250,7 @@ def attempt(carried: dict[str, str] | None = None) -> Any:
     return lease(carried, "a", "q", "1", 1, 1)
 
 
-async def test_only_so_many_attempts_a_second_are_recorded() -> None:
+async def test_recorded_attempts_per_second_are_limited() -> None:
     """However many there are: telling must not cost more than doing."""
     clock = WholeClock()
     traces = Traces(TracerProvider().get_tracer("test"), SpanRateLimit(5, clock))
@@ -257,7 +259,7 @@ async def test_only_so_many_attempts_a_second_are_recorded() -> None:
     assert [traces.begun(attempt({"traceparent": PARENT})) is not None for _ in range(3)] == [True, True, False]
 
 
-async def test_what_is_left_out_is_left_out_with_all_that_comes_of_it() -> None:
+async def test_an_unrecorded_attempt_propagates_an_unsampled_trace() -> None:
     traces = Traces(TracerProvider().get_tracer("test"), SpanRateLimit(1, WholeClock()))
     assert traces.begun(attempt({"traceparent": PARENT})) is not None
     assert traces.begun(attempt({"traceparent": PARENT})) is None
@@ -265,7 +267,7 @@ async def test_what_is_left_out_is_left_out_with_all_that_comes_of_it() -> None:
     assert traces.carrying(attempt(), None).trace == traces.headers()
 
 
-async def test_of_jobs_that_were_not_recorded_where_they_came_from_no_attempt_is() -> None:
+async def test_attempts_of_jobs_from_unsampled_producers_are_not_recorded() -> None:
     traces = Traces(TracerProvider().get_tracer("test"))
     for unrecorded in (f"{PARENT[:-2]}00", f"{PARENT[:-2]}00", f"{PARENT[:-4]}1-00"):
         assert traces.begun(attempt({"traceparent": unrecorded})) is None
@@ -273,13 +275,13 @@ async def test_of_jobs_that_were_not_recorded_where_they_came_from_no_attempt_is
     assert traces.begun(attempt({"traceparent": PARENT})) is not None
 
 
-def test_a_provider_of_the_apps_own_is_left_alone(spans: InMemorySpanExporter) -> None:
+def test_an_existing_tracer_provider_is_not_replaced(spans: InMemorySpanExporter) -> None:
     own = trace.get_tracer_provider()
     OtelExport("holdfast-worker")
     assert trace.get_tracer_provider() is own
 
 
-async def test_without_a_provider_nothing_is_carried() -> None:
+async def test_without_a_tracer_provider_jobs_store_no_trace() -> None:
     tracer = trace.NoOpTracerProvider().get_tracer("test")
     span = Traces(tracer).begun(attempt())
     assert span is not None
@@ -294,7 +296,7 @@ BAD = [
 ]
 
 
-async def test_the_header_of_a_request_is_kept_with_its_job(store_url: str) -> None:
+async def test_the_traceparent_header_is_stored_with_the_job(store_url: str) -> None:
     """Also by a server that makes no spans itself; what has another form is ignored, and never an error."""
     async with serving(store_url) as served:
         for place, (parent, state, kept) in enumerate(
@@ -373,7 +375,7 @@ async def test_a_worker_process_sends_a_span_for_each_attempt(
 
 
 @pytest.mark.slow
-async def test_a_trace_goes_through_a_server_to_a_worker_far_away(
+async def test_a_trace_continues_through_a_server_to_a_remote_worker(
     fresh_sqlite_url: str, tmp_path: Path, collector: Collector
 ) -> None:
     async with server_process(fresh_sqlite_url, **collector.variables) as server:
@@ -394,7 +396,7 @@ async def test_a_trace_goes_through_a_server_to_a_worker_far_away(
 
 
 @pytest.mark.slow
-async def test_a_collector_that_is_away_costs_nothing_but_its_spans(fresh_sqlite_url: str, tmp_path: Path) -> None:
+async def test_an_unreachable_collector_costs_only_spans(fresh_sqlite_url: str, tmp_path: Path) -> None:
     with collecting() as gone:
         pass
     app = App(Settings(database_url=fresh_sqlite_url))
@@ -433,7 +435,7 @@ sys.meta_path.insert(0, Blocker())
     "command", [["worker", "--app", "tests.observe.plain_app:app"], ["serve", "--port", "0"], ["dev"]]
 )
 @pytest.mark.slow
-def test_without_the_extra_a_process_says_what_to_install(command: list[str], tmp_path: Path) -> None:
+def test_without_the_extra_the_error_says_what_to_install(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCKER)
     variables = environment(PYTHONPATH=f"{tmp_path}:{ROOT}", HOLDFAST_TRACES="true")
     done = subprocess.run(
@@ -444,7 +446,7 @@ def test_without_the_extra_a_process_says_what_to_install(command: list[str], tm
     assert "Traceback" not in done.stderr
 
 
-def test_nothing_of_opentelemetry_is_loaded_unless_it_is_wanted() -> None:
+def test_opentelemetry_is_imported_only_when_enabled() -> None:
     modules = "holdfast.assembly.worker, holdfast.worker.processes.child_main, holdfast.client.client"
     program = f"import sys, json, {modules};"
     program += "print(json.dumps([name for name in sys.modules if name.startswith('opentelemetry')]))"

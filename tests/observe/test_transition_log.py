@@ -62,7 +62,7 @@ def told(heard: Heard) -> list[tuple[Any, ...]]:
     return sorted(lines, key=lambda line: line[0])  # as it was said, of each job
 
 
-async def test_the_log_says_of_each_move_what_its_history_says(
+async def test_each_transition_is_logged_as_in_the_history(
     engine: Engine, worker: str, clock: MovableClock, heard: Heard
 ) -> None:
     """R002-49: job, from, to, reason and attempt, for every lifecycle, by every way into every state."""
@@ -82,7 +82,7 @@ async def test_the_log_says_of_each_move_what_its_history_says(
     assert (reaped["from"], reaped["to"], reaped["level"]) == ("running", "retrying", "warning")
 
 
-async def test_what_rolled_back_is_not_told(engine: Engine, heard: Heard) -> None:
+async def test_rolled_back_transitions_are_not_logged(engine: Engine, heard: Heard) -> None:
     @effect(engine, "create", job_type="j")
     async def refuse(*_: Any) -> None:
         raise ZeroDivisionError
@@ -92,7 +92,7 @@ async def test_what_rolled_back_is_not_told(engine: Engine, heard: Heard) -> Non
     assert heard.lines == []
 
 
-def test_a_row_that_somebody_wrote_by_hand_cannot_forge_a_line(tmp_path: Path) -> None:
+def test_a_manually_written_row_cannot_forge_a_log_line(tmp_path: Path) -> None:
     """SEC-40."""
     forged = 'x"}\n{"level":"critical"}\r\x1b[2J\u2028\x85\u202e<b>'
     facts = dict.fromkeys(("type", "queue", "lifecycle", "reason"), forged) | {"id": "0", "state": "canceled"}
@@ -103,14 +103,14 @@ def test_a_row_that_somebody_wrote_by_hand_cannot_forge_a_line(tmp_path: Path) -
         assert not {"\x1b", "\x85", "\u2028", "\u202e", "<"} & set(heard.text)
 
 
-async def test_tenants_and_lifecycles_are_named_unless_they_are_the_usual_ones(engine: Engine, heard: Heard) -> None:
+async def test_non_default_tenants_and_lifecycles_are_logged(engine: Engine, heard: Heard) -> None:
     usual = await engine.create(NewJob(type="j"))
     other = await engine.create(NewJob(type="j", tenant="t", lifecycle="images"))
     assert not {"tenant", "lifecycle"} & heard.about(usual.id)[0].keys()
     assert {"tenant": "t", "lifecycle": "images"}.items() <= heard.about(other.id)[0].items()
 
 
-async def test_a_level_above_info_leaves_only_what_was_lost(
+async def test_a_level_above_info_logs_only_lost_jobs(
     engine: Engine, worker: str, clock: MovableClock, tmp_path: Path
 ) -> None:
     with hearing(tmp_path, level=logging.WARNING) as heard:
@@ -120,7 +120,7 @@ async def test_a_level_above_info_leaves_only_what_was_lost(
         assert [(line["job_id"], line["verb"]) for line in heard.lines] == [(lost.id, "reap")]
 
 
-async def test_names_that_clients_choose_do_not_fill_the_memory(
+async def test_names_chosen_by_clients_use_bounded_memory(
     engine: Engine, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transition_log, "CACHE_MAX", 5)
@@ -132,7 +132,7 @@ async def test_names_that_clients_choose_do_not_fill_the_memory(
     assert {line["job_type"] for line in heard.lines} == {f"type {number}" for number in range(20)}
 
 
-async def test_as_text_it_is_one_line_for_people(engine: Engine, tmp_path: Path) -> None:
+async def test_as_text_a_transition_is_one_line(engine: Engine, tmp_path: Path) -> None:
     with hearing(tmp_path, Text()) as heard:
         engine.ctx.observers.append(TransitionLog(heard.log, engine.ctx.lifecycles))
         job = await engine.create(NewJob(type="j", queue="mail"))

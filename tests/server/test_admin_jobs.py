@@ -102,7 +102,7 @@ async def test_a_cursor_belongs_to_its_filter(served_on_sqlite: Served) -> None:
         assert (await op.get("/jobs", cursor=cursor, status=422, **changed))["code"] == "invalid_cursor"
 
 
-async def test_a_job_is_shown_whole_in_the_words_of_its_lifecycle_and_without_its_token(op: Operator) -> None:
+async def test_a_job_is_shown_with_the_status_names_of_its_lifecycle_and_without_its_token(op: Operator) -> None:
     """C-24, the operator's view: lease, attempts, links and policy; a token would let its reader write."""
     worker, lease = await started(op.engine, lifecycle="orchestration", tags=["x"], idempotency_key="k")
     part = Part(name="360p", percent=50, data=CARRIED)
@@ -120,7 +120,7 @@ async def test_a_job_is_shown_whole_in_the_words_of_its_lifecycle_and_without_it
         assert CARRIED not in answer.text
 
 
-async def test_what_a_job_carries_is_shown_to_whoever_may_ask_and_that_is_audited(op: Operator) -> None:
+async def test_reading_a_payload_requires_its_scope_and_is_audited(op: Operator) -> None:
     """SEC-36: payloads are hidden until asked for with the scope, and that read is audited."""
     worker, lease = await started(op.engine, payload={"to": CARRIED})
     await op.engine.progress(worker, Progress(id=lease.id, token=lease.token, checkpoint={"at": CARRIED}))
@@ -136,7 +136,7 @@ async def test_what_a_job_carries_is_shown_to_whoever_may_ask_and_that_is_audite
     assert CARRIED not in str(line)
 
 
-async def test_without_the_scope_nobody_sees_what_a_job_carries(served: Served) -> None:
+async def test_without_the_scope_payloads_are_hidden(served: Served) -> None:
     """SEC-5, SEC-36."""
     made = await served.engine.create(NewJob(type="a", payload={"to": CARRIED}))
     reader = await with_key(served, "admin:read")
@@ -148,7 +148,7 @@ async def test_without_the_scope_nobody_sees_what_a_job_carries(served: Served) 
     assert (await both.get(f"/jobs/{made.id}", payload=True))["contents"]["payload"] == {"to": CARRIED}
 
 
-async def test_the_executions_and_the_history_of_a_job(op: Operator) -> None:
+async def test_attempts_and_history_of_a_job_are_listed(op: Operator) -> None:
     lost = await dead(op.engine, lifecycle="crawl")
     [attempt] = (await op.get(f"/jobs/{lost}/attempts"))["attempts"]
     assert (attempt["attempt"], attempt["outcome"], attempt["state"]) == (1, "failed", "failed")
@@ -165,7 +165,7 @@ async def test_the_executions_and_the_history_of_a_job(op: Operator) -> None:
     assert (first["events"] + rest["events"], rest["next"]) == (events, None)
 
 
-async def test_who_ran_a_job_is_told_though_the_job_was_pruned(op: Operator) -> None:
+async def test_the_attempts_of_a_pruned_job_are_listed(op: Operator) -> None:
     worker, lease = await started(op.engine)
     await op.engine.complete(worker, lease.id, lease.token)
     await op.engine.maintenance.prune(Retention(succeeded=0))
@@ -175,7 +175,7 @@ async def test_who_ran_a_job_is_told_though_the_job_was_pruned(op: Operator) -> 
     assert (attempt["workerId"], attempt["outcome"], attempt["state"]) == (worker, "succeeded", "succeeded")
 
 
-async def test_an_attempt_names_its_worker_though_the_worker_was_forgotten(op: Operator) -> None:
+async def test_an_attempt_names_its_deleted_worker(op: Operator) -> None:
     worker = (await op.engine.workers.register(name="press-1")).id
     await op.engine.create(NewJob(type="t"))
     [lease] = await op.engine.claim(worker)
@@ -186,7 +186,7 @@ async def test_an_attempt_names_its_worker_though_the_worker_was_forgotten(op: O
     assert (attempt["workerId"], attempt["workerName"]) == (worker, "press-1")
 
 
-async def test_why_a_job_does_not_run(op: Operator) -> None:
+async def test_why_explains_why_a_job_does_not_run(op: Operator) -> None:
     made = await op.engine.create(NewJob(type="a"))
     told = await op.get(f"/jobs/{made.id}/why")
     assert told["answer"] == "None of 0 registered workers is enabled and alive."
@@ -197,7 +197,7 @@ async def test_why_a_job_does_not_run(op: Operator) -> None:
     assert told["answer"].endswith(" by admin secret.")
 
 
-async def test_an_unknown_job_is_not_found_and_nothing_is_told_of_it(op: Operator) -> None:
+async def test_an_unknown_job_is_not_found_and_not_audited(op: Operator) -> None:
     for job_id in (UNKNOWN_ID, "no-id", "%00"):
         for path in ("", "/attempts", "/events", "/why"):
             assert (await op.get(f"/jobs/{job_id}{path}", status=404))["code"] == "job_not_found"
@@ -209,7 +209,7 @@ async def test_an_unknown_job_is_not_found_and_nothing_is_told_of_it(op: Operato
 # -- doing -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_canceled_at_once_or_its_worker_is_asked(op: Operator) -> None:
+async def test_a_waiting_job_is_canceled_at_once_and_a_running_one_by_its_worker(op: Operator) -> None:
     _, lease = await started(op.engine)
     waiting = (await op.engine.create(NewJob(type="a"))).id
     for _ in range(2):
@@ -221,7 +221,7 @@ async def test_a_job_is_canceled_at_once_or_its_worker_is_asked(op: Operator) ->
     assert (await op.post(f"/jobs/{await dead(op.engine)}/cancel", status=409))["code"] == "already_final"
 
 
-async def test_a_job_that_waits_for_a_retry_is_hurried_on_or_given_up(op: Operator) -> None:
+async def test_a_waiting_retry_can_be_run_now_or_ended(op: Operator) -> None:
     soon, never = await retrying(op.engine), await retrying(op.engine)
     assert (await op.post(f"/jobs/{soon}/requeue"))["state"] == "queued"
     assert (await op.post(f"/jobs/{never}/discard", reason="hopeless"))["status"] == "FAILED"
@@ -231,7 +231,7 @@ async def test_a_job_that_waits_for_a_retry_is_hurried_on_or_given_up(op: Operat
         assert (await op.post(f"/jobs/{never}/{verb}", status=409))["code"] == "not_retrying"
 
 
-async def test_a_finished_job_is_done_again_as_a_new_one(op: Operator) -> None:
+async def test_a_finished_job_is_redriven_as_a_new_job(op: Operator) -> None:
     """C-6: final rows never move; the successor is found through the link."""
     lost = await dead(op.engine, payload={"to": "a"}, queue="mail")
     answer = await op.served.http.post(f"/api/admin/jobs/{lost}/redrive", headers=op.headers)
@@ -245,7 +245,7 @@ async def test_a_finished_job_is_done_again_as_a_new_one(op: Operator) -> None:
     assert (await op.post(f"/jobs/{new.id}/redrive", {}, status=409))["code"] == "not_final"
 
 
-async def test_a_redrive_may_carry_another_payload_and_is_repeated_safely_under_a_key(op: Operator) -> None:
+async def test_a_redrive_takes_another_payload_and_an_idempotency_key(op: Operator) -> None:
     lost = await dead(op.engine, payload={"to": "a"})
     asked = {"payload": {"to": CARRIED}, "idempotencyKey": "again-1"}
     made = {(await op.post(f"/jobs/{lost}/redrive", asked, status=202))["jobId"] for _ in range(3)}
@@ -276,14 +276,14 @@ UNKNOWN: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-async def test_what_a_route_does_not_know_is_refused(served_on_sqlite: Served) -> None:
+async def test_unknown_fields_and_parameters_are_rejected(served_on_sqlite: Served) -> None:
     """SEC-12."""
     for method, path, more in UNKNOWN:
         answer = await served_on_sqlite.http.request(method, f"/api/admin{path}", headers=ADMIN, **more)
         assert answer.status_code == 422, (path, more, answer.text)
 
 
-async def test_looking_and_doing_are_different_scopes(served_on_sqlite: Served) -> None:
+async def test_reading_and_changing_need_different_scopes(served_on_sqlite: Served) -> None:
     """SEC-5: deny by default."""
     made = await served_on_sqlite.engine.create(NewJob(type="a"))
     reader, doer = await with_key(served_on_sqlite, "admin:read"), await with_key(served_on_sqlite, "admin:operate")

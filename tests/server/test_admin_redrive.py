@@ -33,7 +33,7 @@ async def waiting(op: Operator) -> int:
     return len((await op.engine.reads.page(Filter(states=["queued"]), limit=500)).jobs)
 
 
-async def test_nothing_happens_until_it_is_no_rehearsal(op: Operator) -> None:
+async def test_a_dry_run_changes_nothing(op: Operator) -> None:
     lost = await many_dead(op, 3)
     rehearsed = await op.post("/redrive", {"jobType": "render"})
     assert (rehearsed["dryRun"], rehearsed["matched"], rehearsed["done"]) == (True, 3, 3)
@@ -50,7 +50,7 @@ async def test_nothing_happens_until_it_is_no_rehearsal(op: Operator) -> None:
     assert (line["detail"]["outcomes"], set(line["detail"]["jobs"])) == ({"redriven": 3}, lost)
 
 
-async def test_a_job_is_redriven_once_unless_told_otherwise(op: Operator) -> None:
+async def test_a_job_is_redriven_once_by_default(op: Operator) -> None:
     """C-6: whoever calls again after a lost answer makes no second job."""
     lost = await dead(op.engine)
     one_by_one = await op.post(f"/jobs/{lost}/redrive", status=202)
@@ -61,7 +61,7 @@ async def test_a_job_is_redriven_once_unless_told_otherwise(op: Operator) -> Non
     assert (told["done"], await waiting(op)) == (1, 2)
 
 
-async def test_a_call_handles_so_many_and_says_where_to_go_on(op: Operator) -> None:
+async def test_a_call_is_limited_and_returns_a_cursor(op: Operator) -> None:
     lost = await many_dead(op, 5)
     body, done = {"queue": "default", "dryRun": False, "limit": 2}, []
     for _ in range(3):
@@ -101,7 +101,7 @@ async def test_jobs_are_canceled_by_filter(op: Operator) -> None:
     assert (await op.engine.reads.get(ended)).state is State.DEAD
 
 
-async def test_what_is_refused_is_named_and_the_rest_is_done(op: Operator) -> None:
+async def test_rejected_jobs_are_listed_and_the_others_are_processed(op: Operator) -> None:
     """`images` has no cancel."""
     [firm, soft] = await op.engine.create_many([NewJob(type="a", lifecycle="images"), NewJob(type="a")])
     done = await op.post("/cancel", {"jobType": "a", "dryRun": False})
@@ -113,7 +113,7 @@ async def test_what_is_refused_is_named_and_the_rest_is_done(op: Operator) -> No
     assert line["detail"]["jobs"] == [soft.id]
 
 
-async def test_what_a_guard_refuses_half_way_is_undone_by_itself(served_on_sqlite: Served) -> None:
+async def test_a_job_rejected_by_a_guard_is_rolled_back_by_itself(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
     many = await op.engine.create_many([NewJob(type="a"), NewJob(type="b")])
 
@@ -130,7 +130,7 @@ async def test_what_a_guard_refuses_half_way_is_undone_by_itself(served_on_sqlit
     assert [line["detail"]["outcomes"] for line in (await op.get("/audit"))["lines"]] == [{"canceled": 1, "refused": 1}]
 
 
-async def test_a_forgotten_filter_does_not_mean_everything(served_on_sqlite: Served) -> None:
+async def test_a_missing_filter_is_an_error(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
     await many_dead(op, 1)
     for path in ("/redrive", "/cancel"):

@@ -51,7 +51,7 @@ async def subscribe(served: Served, url: str, **body: Any) -> str:
     return str(made["webhook"]["webhookId"])
 
 
-async def test_a_webhook_is_told_of_a_job_from_start_to_end(served: Served, receiver: Receiver) -> None:
+async def test_a_webhook_receives_the_events_of_a_job(served: Served, receiver: Receiver) -> None:
     webhook = await subscribe(served, receiver.url, events=["job.created", "job.canceled"], name="books")
     job = (await served.engine.create(NewJob(type="T"))).id
     await served.engine.cancel(job)
@@ -80,7 +80,7 @@ async def test_a_secret_is_shown_once(served: Served, receiver: Receiver) -> Non
     assert (await post(served, f"{HOOKS}/{webhook}", {"dropOldSecrets": True}))["secrets"] == 1
 
 
-async def test_what_is_not_named_in_a_change_stays(served: Served, receiver: Receiver) -> None:
+async def test_an_update_keeps_the_other_fields(served: Served, receiver: Receiver) -> None:
     webhook = await subscribe(served, receiver.url, jobTypes=["A"], queues=["q"], name="n")
     changed = await post(served, f"{HOOKS}/{webhook}", {"job_types": None, "enabled": False})
     assert "jobTypes" not in changed
@@ -92,7 +92,7 @@ async def test_what_is_not_named_in_a_change_stays(served: Served, receiver: Rec
     assert "disabledReason" not in changed
 
 
-async def test_a_test_shows_what_came_back(served: Served, receiver: Receiver) -> None:
+async def test_a_test_delivery_returns_the_response(served: Served, receiver: Receiver) -> None:
     webhook = await subscribe(served, receiver.url)
     receiver.answers = [answer(418, b"short and stout")]
     tested = await post(served, f"{HOOKS}/{webhook}/test")
@@ -101,7 +101,7 @@ async def test_a_test_shows_what_came_back(served: Served, receiver: Receiver) -
     assert tested["message"]["type"] == "webhook.test"
 
 
-async def test_a_test_has_time_for_a_receiver_that_takes_its_time(
+async def test_a_test_delivery_waits_for_a_slow_receiver(
     served: Served, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than the database has for any other answer: it is not the database that is waited for."""
@@ -116,7 +116,7 @@ async def test_a_test_has_time_for_a_receiver_that_takes_its_time(
     assert (await post(served, f"{HOOKS}/{webhook}/test"))["state"] == "delivered"
 
 
-async def test_deliveries_are_listed_in_pages_and_sent_once_more(served: Served, receiver: Receiver) -> None:
+async def test_deliveries_are_listed_in_pages_and_replayed(served: Served, receiver: Receiver) -> None:
     webhook = await subscribe(served, receiver.url, events=["job.created"])
     for _ in range(3):
         await served.engine.create(NewJob(type="T"))
@@ -137,7 +137,7 @@ async def test_a_deleted_webhook_is_gone(served: Served, receiver: Receiver) -> 
     assert (await get(served, HOOKS))["webhooks"] == []
 
 
-async def test_what_is_not_there_is_said_to_be_not_there(served: Served) -> None:
+async def test_unknown_webhooks_and_deliveries_are_not_found(served: Served) -> None:
     for unknown in (UNKNOWN_ID, "nothing", "%00"):
         for path in (f"{HOOKS}/{unknown}", f"{HOOKS}/{unknown}/deliveries"):
             assert (await get(served, path, 404))["code"] == "webhook_not_found"
@@ -148,7 +148,7 @@ async def test_what_is_not_there_is_said_to_be_not_there(served: Served) -> None
         assert replay["code"] == "delivery_not_found"
 
 
-async def test_a_webhook_that_is_off_is_not_replayed_to(served: Served, receiver: Receiver) -> None:
+async def test_a_replay_to_a_disabled_webhook_is_a_conflict(served: Served, receiver: Receiver) -> None:
     webhook = await subscribe(served, receiver.url)
     delivery = (await post(served, f"{HOOKS}/{webhook}/test"))["deliveryId"]
     await post(served, f"{HOOKS}/{webhook}", {"enabled": False})
@@ -168,14 +168,14 @@ async def test_a_webhook_that_is_off_is_not_replayed_to(served: Served, receiver
         ({}, "invalid_body"),
     ],
 )
-async def test_what_cannot_be_a_webhook_is_refused(fresh_sqlite_url: str, body: dict[str, Any], code: str) -> None:
+async def test_an_invalid_webhook_is_rejected(fresh_sqlite_url: str, body: dict[str, Any], code: str) -> None:
     """SEC-30, over HTTP."""
     async with serving(fresh_sqlite_url) as served:
         assert (await post(served, HOOKS, body, 422))["code"] == code
         assert (await get(served, HOOKS))["webhooks"] == []
 
 
-async def test_a_change_may_not_lead_inside_either(fresh_sqlite_url: str) -> None:
+async def test_an_update_to_an_internal_address_is_rejected(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url) as served:
         webhook = await subscribe(served, "https://example.com/")
         refused = await post(served, f"{HOOKS}/{webhook}", {"url": "https://[::ffff:127.0.0.1]/"}, 422)
@@ -183,14 +183,14 @@ async def test_a_change_may_not_lead_inside_either(fresh_sqlite_url: str) -> Non
         assert (await get(served, f"{HOOKS}/{webhook}"))["url"] == "https://example.com/"
 
 
-async def test_only_hosts_on_the_list_where_there_is_one(fresh_sqlite_url: str) -> None:
+async def test_with_an_allow_list_only_its_hosts_are_accepted(fresh_sqlite_url: str) -> None:
     """SEC-33."""
     async with serving(fresh_sqlite_url, webhook_hosts="*.example.com") as served:
         await subscribe(served, "https://hooks.example.com/")
         assert (await post(served, HOOKS, {"url": "https://example.org/"}, 422))["code"] == "invalid_webhook_url"
 
 
-async def test_nobody_without_the_scope_gets_in(fresh_sqlite_url: str) -> None:
+async def test_webhook_routes_need_their_scope(fresh_sqlite_url: str) -> None:
     """SEC-33: even on loopback, where clients need no key."""
     async with serving(fresh_sqlite_url) as served:
         routes = [route for route in ROUTES if route.path.startswith((HOOKS, "/api/admin/deliveries"))]
@@ -201,14 +201,14 @@ async def test_nobody_without_the_scope_gets_in(fresh_sqlite_url: str) -> None:
             assert refused.status_code in (401, 403), route.name
 
 
-async def test_a_kind_of_alert_that_there_is_not_is_told_at_the_start(fresh_sqlite_url: str) -> None:
+async def test_an_unknown_kind_of_alert_is_an_error_at_startup(fresh_sqlite_url: str) -> None:
     with pytest.raises(UnknownName) as refused:
         async with serving(fresh_sqlite_url, alert_on="job_exploded"):
             pass
     assert refused.value.code == "unknown_alert"
 
 
-async def test_an_alert_url_that_cannot_be_is_told_at_the_start_without_showing_it(fresh_sqlite_url: str) -> None:
+async def test_an_invalid_alert_url_is_an_error_at_startup_that_does_not_show_it(fresh_sqlite_url: str) -> None:
     with pytest.raises(Invalid) as refused:
         async with serving(fresh_sqlite_url, alert_webhook_url="http://127.0.0.1/canary"):
             pass
@@ -216,7 +216,7 @@ async def test_an_alert_url_that_cannot_be_is_told_at_the_start_without_showing_
     assert "canary" not in str(refused.value)
 
 
-async def test_alerts_go_where_the_settings_say(fresh_sqlite_url: str, receiver: Receiver) -> None:
+async def test_alerts_are_sent_to_the_configured_url(fresh_sqlite_url: str, receiver: Receiver) -> None:
     """R003-129."""
     settings = {"alert_webhook_url": receiver.url, "unsafe_private_webhooks": True}
     async with serving(fresh_sqlite_url, **settings) as served:

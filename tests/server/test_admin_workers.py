@@ -18,7 +18,7 @@ def op(served: Served) -> Operator:
 # -- workers -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_is_shown_with_what_it_holds(op: Operator) -> None:
+async def test_a_worker_is_shown_with_its_jobs(op: Operator) -> None:
     worker, lease = await started(op.engine, type="render", queue="video")
     await started(op.engine, type="other")
     idle = (await op.engine.workers.register(name="encoder-1", capabilities={"gpu": True})).id
@@ -32,7 +32,7 @@ async def test_a_worker_is_shown_with_what_it_holds(op: Operator) -> None:
     assert (await op.get(f"/workers/{idle}")).get("jobs") is None
 
 
-async def test_a_worker_over_http_is_busy_while_it_has_a_job(op: Operator) -> None:
+async def test_a_remote_worker_is_busy_while_it_has_a_job(op: Operator) -> None:
     """R003-26, R003-29, R003-47, R003-63: what was said at the registration is told again under the same name."""
     registered = await op.served.register(name="remote-1", workerType="encoder")
     worker, key = registered["workerId"], bearer(registered["apiKey"])
@@ -62,7 +62,7 @@ async def test_a_disabled_worker_claims_nothing_until_it_is_enabled(op: Operator
     assert (await op.served.http.post("/api/worker/claim", json={}, headers=key)).status_code == 200
 
 
-async def test_a_revoked_worker_is_disabled_and_its_keys_are_good_no_more(op: Operator) -> None:
+async def test_revoking_a_worker_disables_it_and_its_keys(op: Operator) -> None:
     worker = (await op.served.register())["workerId"]
     assert (await op.post(f"/workers/{worker}/revoke"))["status"] == "disabled"
     [key] = [key for key in (await op.get("/keys"))["keys"] if key["workerId"] == worker]
@@ -91,7 +91,7 @@ async def test_queues_are_counted_by_tenant_and_state(op: Operator) -> None:
     assert ("oldestWaitingAt" in ours, ours["paused"]) == (True, False)
 
 
-async def test_a_paused_queue_gives_nothing_until_it_is_resumed(op: Operator) -> None:
+async def test_a_paused_queue_dispatches_nothing_until_it_is_resumed(op: Operator) -> None:
     worker = (await op.engine.workers.register()).id
     await op.engine.create(NewJob(type="a", queue="mail"))
     assert await op.post("/queues/mail/pause") == {"tenant": "default", "queue": "mail", "paused": True}
@@ -114,7 +114,7 @@ async def test_a_queue_is_paused_for_one_tenant(op: Operator) -> None:
 # -- keys --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_is_shown_once_and_opens_what_it_was_made_for(op: Operator) -> None:
+async def test_a_key_is_shown_once_and_has_its_scopes(op: Operator) -> None:
     """SEC-4: shown once; SEC-5: with the scopes that were asked for."""
     made = await op.post("/keys", {"name": "shop", "scopes": ["jobs:read"], "expiresInSeconds": 3600}, status=201)
     key, text = made["key"], made["apiKey"]
@@ -127,7 +127,7 @@ async def test_a_key_is_shown_once_and_opens_what_it_was_made_for(op: Operator) 
     assert text.split("_")[-2] not in str(listed)
 
 
-async def test_a_key_is_handed_over_and_taken_back(op: Operator) -> None:
+async def test_a_key_is_rotated_and_revoked(op: Operator) -> None:
     old = await op.post("/keys", {}, status=201)
     new = await op.post(f"/keys/{old['key']['keyId']}/rotate", overlapSeconds=60, status=201)
     for made in (old, new):
@@ -139,7 +139,7 @@ async def test_a_key_is_handed_over_and_taken_back(op: Operator) -> None:
         assert (await op.post(f"/keys/0000000000000000/{verb}", status=404))["code"] == "key_not_found"
 
 
-async def test_a_key_that_cannot_be_is_refused(served_on_sqlite: Served) -> None:
+async def test_an_invalid_key_is_rejected(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
     assert (await op.post("/keys", {"kind": "root"}, status=422))["code"] == "invalid_body"
     assert (await op.post("/keys", {"scopes": ["admin:read"]}, status=422))["code"] == "invalid_scope"
@@ -150,7 +150,7 @@ async def test_a_key_that_cannot_be_is_refused(served_on_sqlite: Served) -> None
     assert (await op.get("/keys"))["keys"] == []
 
 
-async def test_keys_are_for_those_with_the_scope(served_on_sqlite: Served) -> None:
+async def test_key_routes_need_their_scope(served_on_sqlite: Served) -> None:
     keeper = await with_key(served_on_sqlite, "admin:keys")
     assert len((await keeper.get("/keys"))["keys"]) == 1
     assert (await keeper.get("/jobs", status=403))["code"] == "forbidden"

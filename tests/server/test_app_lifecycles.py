@@ -27,7 +27,7 @@ async def found(served: Served, word: str) -> list[str] | str:
     return [job["state"] for job in answer["jobs"]] if "jobs" in answer else answer["code"]
 
 
-async def test_jobs_are_created_shown_and_found_in_its_words(store_url: str) -> None:
+async def test_jobs_use_the_status_names_of_the_lifecycle(store_url: str) -> None:
     clock = WholeClock()
     async with serving(store_url, clock=clock) as served:
         wash, plain = JobType(name="WASH", lifecycle="laundry"), JobType(name="PLAIN")
@@ -51,7 +51,7 @@ async def test_jobs_are_created_shown_and_found_in_its_words(store_url: str) -> 
         assert await found(served, "soaking") == "unknown_state"
 
 
-async def test_what_a_server_declares_itself_stays(store_url: str) -> None:
+async def test_lifecycles_of_the_server_are_not_replaced(store_url: str) -> None:
     await declare(store_url, laundry("soaking"), JobType(name="WASH", lifecycle="laundry"))
     async with serving(store_url, lifecycles=laundry("waiting_its_turn")) as served:
         assert await found(served, "waiting_its_turn") == []

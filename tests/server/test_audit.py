@@ -47,7 +47,7 @@ ACTIONS = {
 }
 
 
-async def test_every_action_of_an_operator_is_told_once_and_without_secrets(op: Operator) -> None:
+async def test_every_operator_action_is_audited_once_without_secrets(op: Operator) -> None:
     """SEC-43; SEC-39: no line holds a secret."""
     texts = await everything(op)
     answer = await op.served.http.get("/api/admin/audit", params={"limit": 500}, headers=op.headers)
@@ -59,7 +59,7 @@ async def test_every_action_of_an_operator_is_told_once_and_without_secrets(op: 
     assert (await op.get("/audit/verify"))["valid"] is True
 
 
-async def test_a_key_is_told_by_its_id(served_on_sqlite: Served) -> None:
+async def test_the_audit_names_a_key_by_its_id(served_on_sqlite: Served) -> None:
     doer = await with_key(served_on_sqlite, "admin:operate")
     await doer.post("/queues/mail/pause")
     [key] = await served_on_sqlite.engine.keys.all()
@@ -68,7 +68,7 @@ async def test_a_key_is_told_by_its_id(served_on_sqlite: Served) -> None:
     assert (await operator(served_on_sqlite).get("/queues"))["queues"][0]["pausedBy"] == key.id
 
 
-async def test_looking_and_what_was_refused_are_not_told(served_on_sqlite: Served) -> None:
+async def test_reads_and_rejected_requests_are_not_audited(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
     lost = await dead(op.engine)
     for path in ("/jobs", f"/jobs/{lost}", f"/jobs/{lost}/why", "/queues", "/workers", "/keys", "/settings", "/audit"):
@@ -89,7 +89,7 @@ async def test_the_audit_is_read_page_by_page(served_on_sqlite: Served) -> None:
     assert rest["nextCursor"] is None
 
 
-async def test_what_many_operators_do_at_once_is_one_chain(op: Operator) -> None:
+async def test_concurrent_actions_form_one_audit_chain(op: Operator) -> None:
     """SEC-43."""
     await asyncio.gather(*(op.post(f"/queues/q{place}/pause") for place in range(20)))
     verified = await op.get("/audit/verify")
@@ -97,7 +97,7 @@ async def test_what_many_operators_do_at_once_is_one_chain(op: Operator) -> None
     assert len({line["subject"] for line in (await op.get("/audit"))["lines"]}) == 20
 
 
-async def test_a_changed_line_is_named(op: Operator) -> None:
+async def test_a_modified_audit_entry_is_reported(op: Operator) -> None:
     """SEC-43: tamper, and the verification fails."""
     await op.post("/queues/mail/pause")
     kept = await op.get("/audit/verify")
@@ -110,7 +110,7 @@ async def test_a_changed_line_is_named(op: Operator) -> None:
     assert (await op.get("/audit/verify", seq=1, status=422))["code"] == "invalid_field"
 
 
-async def test_no_answer_to_an_operator_holds_a_secret(op: Operator) -> None:
+async def test_no_response_to_an_operator_contains_a_secret(op: Operator) -> None:
     """SEC-39, K49: neither the admin secret, nor a key, nor its digest, nor a lease's token."""
     texts = await everything(op)
     lost = await dead(op.engine)

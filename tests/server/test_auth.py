@@ -51,7 +51,7 @@ async def knock(
 # -- this machine, before there are keys --------------------------------------------------------------------------
 
 
-async def test_this_machine_may_come_in_until_the_first_client_key(
+async def test_loopback_needs_no_key_until_the_first_client_key(
     auth: Authenticator, engine: Engine, clock: WholeClock
 ) -> None:
     """SEC-6: workers' and operators' keys do not count."""
@@ -68,7 +68,7 @@ async def test_this_machine_may_come_in_until_the_first_client_key(
     assert await knock(auth, LOCAL) == "unauthorized", "taking a key back must open no door"
 
 
-async def test_from_elsewhere_nobody_comes_in_without_a_key(engine: Engine, clock: WholeClock) -> None:
+async def test_other_addresses_always_need_a_key(engine: Engine, clock: WholeClock) -> None:
     auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=False)
     assert await knock(auth, LOCAL) == "unauthorized"
 
@@ -76,7 +76,7 @@ async def test_from_elsewhere_nobody_comes_in_without_a_key(engine: Engine, cloc
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080", "[::1]", "127.9.9.9:80"]
 )
-async def test_under_a_name_of_its_own_the_machine_answers(auth: Authenticator, host: str) -> None:
+async def test_loopback_host_names_are_accepted(auth: Authenticator, host: str) -> None:
     assert await knock(auth, {b"host": host.encode()}) is LOCAL_CLIENT
 
 
@@ -88,7 +88,7 @@ async def test_under_a_name_of_its_own_the_machine_answers(auth: Authenticator, 
         *("localhost\x00", "lòcalhost", "127.0.0.1 evil.example", "127.0.0.1:evil"),
     ],
 )
-async def test_under_a_foreign_name_it_does_not(auth: Authenticator, host: str) -> None:
+async def test_other_host_names_are_rejected(auth: Authenticator, host: str) -> None:
     """SEC-6: a page whose name was made to lead to this machine (DNS rebinding) gets nothing."""
     with pytest.raises(Malformed) as refused:
         await auth.authenticate({b"host": host.encode()}, "127.0.0.1", Scope.JOBS_READ)
@@ -96,7 +96,7 @@ async def test_under_a_foreign_name_it_does_not(auth: Authenticator, host: str) 
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:8080", "http://localhost:3000", "https://[::1]", None])
-async def test_a_page_of_this_machine_may_ask(auth: Authenticator, origin: str | None) -> None:
+async def test_a_loopback_origin_is_accepted(auth: Authenticator, origin: str | None) -> None:
     assert await knock(auth, LOCAL if origin is None else {**LOCAL, b"origin": origin.encode()}) is LOCAL_CLIENT
 
 
@@ -104,7 +104,7 @@ async def test_a_page_of_this_machine_may_ask(auth: Authenticator, origin: str |
     "origin",
     ["https://evil.example", "null", "", "http://localhost.evil.example", "http://127.0.0.1@evil.example", "\xff"],
 )
-async def test_a_page_from_elsewhere_may_not(auth: Authenticator, engine: Engine, origin: str) -> None:
+async def test_another_origin_is_rejected(auth: Authenticator, engine: Engine, origin: str) -> None:
     """SEC-6: a browser lets it send a body without a type to this machine, and does not ask us first."""
     foreign = {b"origin": origin.encode("latin-1")}
     assert await knock(auth, {**LOCAL, **foreign}, Scope.JOBS_CREATE) == "cross_origin_forbidden"
@@ -112,17 +112,17 @@ async def test_a_page_from_elsewhere_may_not(auth: Authenticator, engine: Engine
     assert isinstance(await knock(auth, {**with_key(text), **foreign}, Scope.ADMIN_READ), Caller), "who has a key may"
 
 
-async def test_whoever_shows_a_key_may_come_under_any_name(auth: Authenticator, engine: Engine) -> None:
+async def test_a_request_with_a_key_may_use_any_host_name(auth: Authenticator, engine: Engine) -> None:
     _, text = await engine.keys.create(NewKey())
     assert isinstance(await knock(auth, {**with_key(text), b"host": b"jobs.example"}), Caller)
 
 
-async def test_a_wrong_key_is_refused_where_none_is_needed(auth: Authenticator) -> None:
+async def test_an_invalid_key_is_rejected_even_where_none_is_required(auth: Authenticator) -> None:
     """A mistake shows at once, not when the first key is made."""
     assert await knock(auth, with_key("typo")) == "unauthorized"
 
 
-async def test_open_routes_ask_nobody_anything(auth: Authenticator) -> None:
+async def test_public_routes_need_no_key(auth: Authenticator) -> None:
     assert await knock(auth, {}, None) is ANONYMOUS
     assert await knock(auth, with_key("typo"), None) is ANONYMOUS
 
@@ -130,7 +130,7 @@ async def test_open_routes_ask_nobody_anything(auth: Authenticator) -> None:
 # -- keys ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_caller_is_what_the_key_says(auth: Authenticator, engine: Engine) -> None:
+async def test_the_caller_is_determined_by_the_key(auth: Authenticator, engine: Engine) -> None:
     """SEC-9: the tenant is the key's."""
     key, text = await engine.keys.create(NewKey(tenant="acme"))
     assert await knock(auth, with_key(text)) == Caller(Kind.CLIENT, key.id, "acme", frozenset(SCOPES[Kind.CLIENT]))
@@ -140,7 +140,7 @@ async def test_a_caller_is_what_the_key_says(auth: Authenticator, engine: Engine
     assert (caller.kind, caller.worker, caller.queues) == (Kind.WORKER, worker.id, ("mail",))
 
 
-async def test_each_scope_opens_its_own_routes_only(auth: Authenticator, engine: Engine) -> None:
+async def test_each_scope_allows_only_its_own_routes(auth: Authenticator, engine: Engine) -> None:
     """SEC-5: deny by default; the refusal names the scope."""
     worker, _ = await engine.workers.register_with_key(NewWorker(name="w"))
     for kind, scopes in SCOPES.items():
@@ -155,7 +155,7 @@ async def test_each_scope_opens_its_own_routes_only(auth: Authenticator, engine:
                     await auth.authenticate(with_key(text), "192.0.2.1", wanted)
 
 
-async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Authenticator, engine: Engine) -> None:
+async def test_extension_scopes_work_like_those_of_the_core(auth: Authenticator, engine: Engine) -> None:
     """A key opens those it has; the admin secret all of them, and so does this machine while there are no keys."""
     assert await knock(auth, LOCAL, "images:write") is LOCAL_CLIENT
     assert await knock(auth, with_secret(SECRET), "images:write") is ADMIN_CALLER
@@ -173,7 +173,7 @@ async def test_scopes_of_extensions_are_opened_like_those_of_the_core(auth: Auth
     assert await knock(auth, with_key(text), "images:write") == "forbidden"
 
 
-async def test_the_scheme_may_be_written_as_one_likes(auth: Authenticator, engine: Engine) -> None:
+async def test_the_bearer_scheme_is_case_insensitive(auth: Authenticator, engine: Engine) -> None:
     _, text = await engine.keys.create(NewKey())
     for shown in (f"bearer {text}", f"BEARER {text}", f"Bearer  {text} "):
         assert isinstance(await knock(auth, {b"authorization": shown.encode()}), Caller)
@@ -181,7 +181,7 @@ async def test_the_scheme_may_be_written_as_one_likes(auth: Authenticator, engin
         assert await knock(auth, {b"authorization": shown.encode()}) == "unauthorized"
 
 
-async def test_every_refusal_reads_the_same(served: Served, clock: WholeClock) -> None:
+async def test_every_authentication_error_is_identical(served: Served, clock: WholeClock) -> None:
     """SEC-7: who may not come in learns nothing about who may."""
     engine = served.engine
     live, text = await engine.keys.create(NewKey())
@@ -211,7 +211,7 @@ async def test_every_refusal_reads_the_same(served: Served, clock: WholeClock) -
 # -- the admin secret ---------------------------------------------------------------------------------------------
 
 
-async def test_the_admin_secret_may_do_all_that_operators_do(auth: Authenticator) -> None:
+async def test_the_admin_secret_allows_all_operator_routes(auth: Authenticator) -> None:
     """R003-92."""
     for scope in SCOPES[Kind.ADMIN]:
         caller = await knock(auth, with_secret(SECRET), scope)
@@ -222,13 +222,13 @@ async def test_the_admin_secret_may_do_all_that_operators_do(auth: Authenticator
     assert await knock(auth, with_secret(""), Scope.ADMIN_READ) == "unauthorized"
 
 
-async def test_where_no_admin_secret_is_set_none_is_right(engine: Engine, clock: WholeClock) -> None:
+async def test_without_an_admin_secret_none_is_accepted(engine: Engine, clock: WholeClock) -> None:
     auth = Authenticator(engine, clock, admin_secret="", allow_local=True)
     for guess in ("", "0" * 64, "\x00" * 32):
         assert await knock(auth, with_secret(guess), Scope.ADMIN_READ) == "unauthorized"
 
 
-async def test_two_answers_to_who_asks_are_none(auth: Authenticator, engine: Engine) -> None:
+async def test_conflicting_credentials_are_rejected(auth: Authenticator, engine: Engine) -> None:
     _, client = await engine.keys.create(NewKey())
     _, admin = await engine.keys.create(NewKey(kind=Kind.ADMIN))
     assert await knock(auth, {**with_key(client), **with_secret(SECRET)}, Scope.ADMIN_READ) == "unauthorized"
@@ -240,7 +240,7 @@ async def test_two_answers_to_who_asks_are_none(auth: Authenticator, engine: Eng
 # -- how long a key is believed -----------------------------------------------------------------------------------
 
 
-async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url: str) -> None:
+async def test_a_revoked_key_is_rejected_by_every_server_within_5_s(store_url: str) -> None:
     """SEC-4: revoke, on two servers, with the real clock; and what goes on for long hears of it too."""
     assert ttl_cache.TTL_SECONDS + streams.CHECK_SECONDS <= 5
     async with serving(store_url) as one, serving(store_url) as other:
@@ -255,7 +255,7 @@ async def test_a_key_taken_back_is_refused_by_every_server_within_5_s(store_url:
                     await each.server.auth.check_still_valid(caller)
 
 
-async def test_a_key_that_ends_is_refused_from_then_on(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
+async def test_an_expired_key_is_rejected(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
     """SEC-4: expiry, by the database's clock."""
     _, text = await engine.keys.create(NewKey(expires_in=60))
     caller = await knock(auth, with_key(text))
@@ -268,7 +268,7 @@ async def test_a_key_that_ends_is_refused_from_then_on(auth: Authenticator, engi
         await auth.check_still_valid(caller)
 
 
-async def test_both_keys_are_good_while_one_takes_over(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
+async def test_both_keys_are_valid_during_a_rotation(auth: Authenticator, engine: Engine, clock: WholeClock) -> None:
     """SEC-4: rotation with overlap."""
     old, old_text = await engine.keys.create(NewKey(tenant="acme"))
     _, new_text = await engine.keys.rotate(old.id, overlap_seconds=30)
@@ -281,7 +281,7 @@ async def test_both_keys_are_good_while_one_takes_over(auth: Authenticator, engi
     assert isinstance(await knock(auth, with_key(new_text)), Caller)
 
 
-async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
+async def test_a_caller_without_a_key_is_rejected_after_the_first_key_was_created(
     auth: Authenticator, engine: Engine, clock: WholeClock
 ) -> None:
     await auth.check_still_valid(LOCAL_CLIENT)
@@ -292,7 +292,7 @@ async def test_whoever_came_in_without_a_key_is_asked_for_one_later(
         await auth.check_still_valid(LOCAL_CLIENT)
 
 
-async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Authenticator, engine: Engine) -> None:
+async def test_the_last_use_of_a_key_is_stored_in_the_background(auth: Authenticator, engine: Engine) -> None:
     key, text = await engine.keys.create(NewKey())
     await knock(auth, with_key(text))
     await knock(auth, with_key(text_of(Kind.CLIENT, "0" * 16, "0" * 64)))
@@ -301,7 +301,7 @@ async def test_the_use_of_a_key_is_written_down_beside_the_requests(auth: Authen
     assert (await engine.keys.get(key.id)).used_at is not None
 
 
-async def test_a_database_that_is_away_is_not_the_keys_fault(auth: Authenticator, engine: Engine) -> None:
+async def test_a_database_error_is_not_reported_as_an_invalid_key(auth: Authenticator, engine: Engine) -> None:
     _, text = await engine.keys.create(NewKey())
     await engine.close()
     with pytest.raises(HoldfastError) as refused:
@@ -334,7 +334,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_many_who_ask_at_once_ask_once(clock: WholeClock) -> None:
+async def test_concurrent_requests_with_one_key_cause_one_lookup(clock: WholeClock) -> None:
     database = Database()
     known = TtlCache(database.ask, clock)
     asking = [asyncio.create_task(known.get("key")) for _ in range(100)]
@@ -345,7 +345,7 @@ async def test_many_who_ask_at_once_ask_once(clock: WholeClock) -> None:
     assert database.asked == ["key"]
 
 
-async def test_nobody_waits_for_what_is_asked_again_in_time(clock: WholeClock) -> None:
+async def test_a_cached_key_is_refreshed_in_the_background(clock: WholeClock) -> None:
     database = Database()
     database.let_go.set()
     known = TtlCache(database.ask, clock)
@@ -360,7 +360,7 @@ async def test_nobody_waits_for_what_is_asked_again_in_time(clock: WholeClock) -
     assert await known.get("key") == "key 2"
 
 
-async def test_what_is_too_old_is_not_believed(clock: WholeClock) -> None:
+async def test_an_expired_cache_entry_is_not_used(clock: WholeClock) -> None:
     """SEC-4: not even when the database is away."""
     database = Database()
     database.let_go.set()
@@ -374,7 +374,7 @@ async def test_what_is_too_old_is_not_believed(clock: WholeClock) -> None:
     assert await known.get("key") == "key 3"
 
 
-async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClock) -> None:
+async def test_requests_with_unknown_keys_do_not_exhaust_the_connections(clock: WholeClock) -> None:
     """SEC-7: names that somebody invents are looked up two at a time; a known one goes past them."""
     database = Database()
     database.let_go.set()
@@ -391,7 +391,7 @@ async def test_strangers_keep_no_connections_from_those_who_work(clock: WholeClo
     assert (await friend, set(await asyncio.gather(*strangers))) == ("key 4", {None})
 
 
-async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_cache_is_bounded(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ttl_cache, "ENTRIES_MAX", 10)
     database = Database()
     database.let_go.set()
@@ -402,9 +402,7 @@ async def test_what_is_remembered_does_not_grow_for_ever(clock: WholeClock, monk
     assert not known._loading
 
 
-async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
-    auth: Authenticator, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unknown_keys_are_cached(auth: Authenticator, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     find = engine.keys.find_live
 
@@ -419,7 +417,7 @@ async def test_a_key_that_is_not_there_is_asked_for_once_in_a_while(
     assert asked == ["0" * 16], "a wrong checksum never gets that far"
 
 
-async def test_the_register_route_takes_the_admin_secret(served: Served) -> None:
+async def test_the_register_route_accepts_the_admin_secret(served: Served) -> None:
     """R003-91, R003-92, R003-97."""
     refused = await served.http.post("/api/worker/register", json={})
     assert refused.status_code == 401

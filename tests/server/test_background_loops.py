@@ -65,7 +65,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_loop_that_dies_is_started_again_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crashed_loop_is_restarted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     runs, loops = 0, Loops(Clock(), Ids())
 
     async def loop() -> None:
@@ -87,7 +87,7 @@ async def test_a_loop_that_dies_is_started_again_and_that_is_said_once(caplog: p
     ]
 
 
-async def test_a_loop_that_has_nothing_to_do_may_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loop_without_work_may_return(caplog: pytest.LogCaptureFixture) -> None:
     async def loop() -> None:
         ended.set()
 
@@ -97,7 +97,7 @@ async def test_a_loop_that_has_nothing_to_do_may_end(caplog: pytest.LogCaptureFi
     assert logged(caplog) == []
 
 
-async def test_a_loop_that_has_nothing_more_to_do_after_a_failure_may_end_too() -> None:
+async def test_a_restarted_loop_without_work_may_return() -> None:
     runs, loops = 0, Loops(Clock(), Ids())
 
     async def loop() -> None:
@@ -113,7 +113,7 @@ async def test_a_loop_that_has_nothing_more_to_do_after_a_failure_may_end_too() 
         await until(is_well)
 
 
-async def test_a_server_with_a_loop_that_keeps_dying_is_not_ready_until_it_runs_again(
+async def test_a_server_with_a_crashing_loop_is_not_ready_until_the_loop_runs(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = True

@@ -23,7 +23,7 @@ async def create(served: Served, *types: str, **job: Any) -> list[str]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-async def test_one_job_by_default_and_as_many_as_asked_for(served: Served) -> None:
+async def test_a_claim_returns_one_job_by_default_and_up_to_its_limit(served: Served) -> None:
     """C-25: each of them under a token of its own."""
     me = await hand(served)
     await create(served, *["echo"] * 120)
@@ -34,7 +34,7 @@ async def test_one_job_by_default_and_as_many_as_asked_for(served: Served) -> No
     assert len(await me.claim(limit=100)) == 19
 
 
-async def test_types_and_queues_are_those_asked_for_and_none_means_all(served: Served) -> None:
+async def test_a_claim_is_limited_to_its_types_and_queues(served: Served) -> None:
     me = await hand(served)
     await create(served, "a", "b")
     await create(served, "a", queue="slow")
@@ -46,7 +46,7 @@ async def test_types_and_queues_are_those_asked_for_and_none_means_all(served: S
     assert len(await me.claim(limit=9, queues=[], jobTypes=[])) == 1
 
 
-async def test_a_key_that_is_bound_to_queues_opens_no_others(served: Served) -> None:
+async def test_a_key_limited_to_queues_claims_from_no_others(served: Served) -> None:
     """SEC-13."""
     me = await hand(served, queues=["mail", "sms"])
     for queue in ("mail", "sms", "default"):
@@ -57,14 +57,14 @@ async def test_a_key_that_is_bound_to_queues_opens_no_others(served: Served) -> 
     assert (answer.status_code, answer.json()["code"]) == (403, "queue_not_allowed")
 
 
-async def test_capabilities_decide_what_a_worker_may_have(served: Served) -> None:
+async def test_capabilities_limit_the_jobs_of_a_worker(served: Served) -> None:
     plain, able = await hand(served), await hand(served, capabilities={"gpu": True})
     await create(served, "encode", requires=["gpu"])
     assert await plain.claim() == []
     assert (await able.claim_one())["jobType"] == "encode"
 
 
-async def test_what_is_overdue_is_set_free_and_claimed(store_url: str) -> None:
+async def test_a_claim_requeues_expired_leases(store_url: str) -> None:
     """C-26: also by a request that may be repeated."""
     clock = MovableClock()
     async with serving(store_url, clock=clock, startup_grace_seconds=0) as served:
@@ -92,7 +92,7 @@ async def test_a_repeated_request_gets_the_same_leases(served: Served) -> None:
     assert await me.claim(limit=3, requestId="r-1") == [first[0]]
 
 
-async def test_a_repeat_takes_nothing_new_when_all_of_it_is_done(served: Served) -> None:
+async def test_a_repeated_claim_of_finished_jobs_returns_nothing_new(served: Served) -> None:
     """A copy of a request that comes late must not take jobs that nobody waits for; nor does it wait for any."""
     me = await hand(served)
     await create(served, "echo")
@@ -103,7 +103,7 @@ async def test_a_repeat_takes_nothing_new_when_all_of_it_is_done(served: Served)
     assert (await me.claim_one())["jobId"] == made[0]
 
 
-async def test_a_request_that_found_nothing_may_be_made_again(served: Served) -> None:
+async def test_an_empty_claim_can_be_repeated(served: Served) -> None:
     me = await hand(served)
     assert await me.claim(requestId="r") == []
     assert await ask(served.engine, "SELECT request_id FROM holdfast_claims") == []
@@ -111,7 +111,7 @@ async def test_a_request_that_found_nothing_may_be_made_again(served: Served) ->
     assert len(await me.claim(requestId="r")) == 1
 
 
-async def test_the_same_words_of_another_worker_are_another_request(served: Served) -> None:
+async def test_the_same_request_id_of_another_worker_is_another_request(served: Served) -> None:
     one, two = await hand(served), await hand(served)
     await create(served, "echo", "echo")
     first, second = await one.claim_one(requestId="r"), await two.claim_one(requestId="r")
@@ -119,7 +119,7 @@ async def test_the_same_words_of_another_worker_are_another_request(served: Serv
     assert (await one.claim_one(requestId="r"))["jobId"] == first["jobId"]
 
 
-async def test_what_another_worker_holds_now_is_not_in_a_repeat(store_url: str) -> None:
+async def test_a_repeated_claim_omits_jobs_that_another_worker_holds(store_url: str) -> None:
     clock = MovableClock()
     async with serving(store_url, clock=clock, startup_grace_seconds=0) as served:
         me, other = await hand(served), await hand(served)
@@ -136,7 +136,7 @@ async def two_servers(store_url: str) -> AsyncIterator[tuple[Served, Served]]:
         yield one, two
 
 
-async def test_equal_requests_at_the_same_time_get_one_answer(two_servers: tuple[Served, Served]) -> None:
+async def test_concurrent_equal_claims_get_the_same_leases(two_servers: tuple[Served, Served]) -> None:
     """Also on two servers, and whether there are fewer jobs than would do for both or more."""
     one, two = two_servers
     me = await hand(one)
@@ -174,7 +174,7 @@ class Caller:
 
 
 @pytest.mark.parametrize("body", [{}, {"requestId": "r"}, {"waitSeconds": 30}], ids=str)
-async def test_a_job_is_not_lost_with_a_client_that_hangs_up_at_that_moment(
+async def test_a_job_claimed_for_a_disconnected_client_is_released(
     served: Served, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]
 ) -> None:
     """It goes back to the queue, long before its lease ends."""
@@ -204,7 +204,7 @@ def held_up(original: Any, taken: asyncio.Event, go_on: asyncio.Event) -> Any:
     return slowly
 
 
-async def test_a_client_that_hung_up_while_it_waited_takes_nothing(served: Served) -> None:
+async def test_a_client_that_disconnects_while_waiting_claims_nothing(served: Served) -> None:
     me, other = await hand(served), await hand(served)
     line = await Caller(me).ask(waitSeconds=30)
     await waiting_there(served, 1)

@@ -26,7 +26,7 @@ async def moves(engine: Engine, job_id: str) -> list[tuple[str, str | None, str]
     return [(event.verb, event.to_state, event.actor) for event in await engine.reads.history(job_id)]
 
 
-async def test_acceptance_is_a_commit_of_its_own_before_the_answer(served: Served) -> None:
+async def test_a_job_is_accepted_in_a_second_commit_before_the_response(served: Served) -> None:
     """C-9, R001-10: created by the client, accepted by the API."""
     await declare(served)
     answer = await served.http.post("/jobs", json=REPORT)
@@ -40,7 +40,7 @@ async def test_acceptance_is_a_commit_of_its_own_before_the_answer(served: Serve
         assert told[0].pos < told[1].pos, "one transaction made both"
 
 
-async def test_a_job_that_was_not_accepted_is_not_run_and_the_repeat_finishes_it(
+async def test_a_job_that_was_not_accepted_is_accepted_by_the_retry(
     served: Served, worker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R001-25, R001-43, R001-83: no duplicate, no loss, no early start."""
@@ -63,7 +63,7 @@ async def test_a_job_that_was_not_accepted_is_not_run_and_the_repeat_finishes_it
     ]
 
 
-async def test_neighbours_of_a_job_that_cannot_be_accepted_get_their_answers(
+async def test_jobs_in_the_same_batch_as_a_failed_acceptance_get_responses(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await declare(served)
@@ -73,7 +73,7 @@ async def test_neighbours_of_a_job_that_cannot_be_accepted_get_their_answers(
     assert [answer.status_code for answer in answers] == [503, 202] * 5
 
 
-async def test_an_answer_that_was_lost_is_had_by_asking_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_response_is_returned_to_the_retry(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """R001-43: committed, but nobody could say so."""
     create = Engine._store_each
 
@@ -91,7 +91,7 @@ async def test_an_answer_that_was_lost_is_had_by_asking_again(served: Served, mo
     assert again.json() == {"jobId": job.id, "status": "PENDING"}
 
 
-async def test_what_nobody_asks_for_again_is_accepted_by_maintenance(
+async def test_jobs_without_a_retry_are_accepted_by_maintenance(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C-9: after HOLDFAST_ACCEPT_ORPHANS_SECONDS, so that nothing is lost."""

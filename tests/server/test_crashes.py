@@ -79,9 +79,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("verb", ENDINGS)
-async def test_an_end_that_is_reported_again_after_a_crash_is_one_outcome(
-    store_url: str, verb: str, moment: str
-) -> None:
+async def test_a_report_that_is_repeated_after_a_crash_is_one_outcome(store_url: str, verb: str, moment: str) -> None:
     words, status, outcome = ENDINGS[verb]
     async with serving(store_url) as served:
         registered = await served.register(name="w")
@@ -101,7 +99,7 @@ async def test_an_end_that_is_reported_again_after_a_crash_is_one_outcome(
         assert (await served.http.get(f"/jobs/{job['jobId']}")).json()["status"] == status
 
 
-async def test_the_stories_above_can_tell_a_repeat_from_a_second_job(store_url: str) -> None:
+async def test_without_an_idempotency_key_a_repeat_makes_a_second_job(store_url: str) -> None:
     """Without a key, two requests are two jobs: otherwise the counts above would prove nothing."""
     async with serving(store_url) as served:
         for _ in range(2):

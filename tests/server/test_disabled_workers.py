@@ -33,7 +33,7 @@ async def test_a_disabled_worker_claims_nothing_and_may_finish_what_it_holds(ser
 
 
 @pytest.mark.parametrize("body", [{}, {"requestId": "r"}], ids=str)
-async def test_a_worker_that_is_disabled_while_it_waits_hears_so(served: Served, body: dict[str, str]) -> None:
+async def test_disabling_a_worker_ends_its_long_poll(served: Served, body: dict[str, str]) -> None:
     me, other = await hand(served), await hand(served)
     waiting = asyncio.create_task(me.say("claim", waitSeconds=30, **body))
     await waiting_there(served, 1)
@@ -44,7 +44,7 @@ async def test_a_worker_that_is_disabled_while_it_waits_hears_so(served: Served,
     assert len(await other.claim()) == 1
 
 
-async def test_a_revoked_key_opens_nothing_anywhere_within_moments(store_url: str) -> None:
+async def test_a_revoked_key_is_rejected_everywhere_within_seconds(store_url: str) -> None:
     """R003-98: also on a server that has just seen it to be good, and for whoever waits there already."""
     async with serving(store_url) as one, serving(store_url) as two:
         me, other = await hand(one), await hand(one)
@@ -65,7 +65,7 @@ async def test_a_revoked_key_opens_nothing_anywhere_within_moments(store_url: st
         assert len(await other.claim()) == 1
 
 
-async def test_a_key_that_took_over_from_another_goes_on_with_its_leases(served: Served) -> None:
+async def test_a_rotated_key_continues_with_the_leases_of_its_worker(served: Served) -> None:
     """A lease belongs to the worker, not to the key."""
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))

@@ -52,7 +52,7 @@ async def answer(fresh_sqlite_url: str) -> AsyncIterator[httpx2.Response]:
         yield await served.http.get("/", follow_redirects=True)
 
 
-async def test_it_is_found_at_the_root_and_runs_nothing(answer: httpx2.Response) -> None:
+async def test_the_page_is_served_at_the_root_without_scripts(answer: httpx2.Response) -> None:
     """SEC-34."""
     assert answer.status_code == 200
     assert answer.url.path == "/docs"
@@ -62,7 +62,7 @@ async def test_it_is_found_at_the_root_and_runs_nothing(answer: httpx2.Response)
     assert all(link.startswith(("#", "/")) for link in seen.links)
 
 
-async def test_its_examples_name_the_address_under_which_it_was_asked(fresh_sqlite_url: str) -> None:
+async def test_the_examples_use_the_address_of_the_request(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url) as served:
         asked = await served.http.get("/docs")
         assert f"curl {served.url}/jobs " in asked.text
@@ -73,13 +73,13 @@ async def test_its_examples_name_the_address_under_which_it_was_asked(fresh_sqli
             assert host not in (await served.http.get("/docs", headers={"Host": host})).text
 
 
-def test_it_is_made_for_phones_too() -> None:
+def test_the_page_has_a_viewport_for_phones() -> None:
     text = page(DOCUMENT, codes())
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "<table" not in text  # wider than a phone
 
 
-def test_routes_stand_in_sections_and_every_parameter_is_explained() -> None:
+def test_routes_are_in_sections_and_every_parameter_is_explained() -> None:
     sections = ["Jobs", "Worker API", "Admin", "Webhooks", "Keys", "Health"]
     assert [tag["name"] for tag in DOCUMENT["tags"]] == sections
     operations = [each for methods in DOCUMENT["paths"].values() for each in methods.values()]
@@ -102,7 +102,7 @@ def test_routes_stand_in_sections_and_every_parameter_is_explained() -> None:
     ] == []
 
 
-def test_nothing_is_explained_that_is_gone() -> None:
+def test_no_removed_parameter_is_explained() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     queries = {route.query.__name__: route.query for route in ROUTES if route.query is not None}
     for place, name in descriptions.ELSEWHERE:
@@ -112,7 +112,7 @@ def test_nothing_is_explained_that_is_gone() -> None:
         assert place == "path" or name in (fields or ()), (place, name)
 
 
-async def test_its_headers_let_nothing_in(answer: httpx2.Response) -> None:
+async def test_the_page_has_a_strict_content_security_policy(answer: httpx2.Response) -> None:
     """SEC-34: its own style by its hash, and no frame around it."""
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -122,7 +122,7 @@ async def test_its_headers_let_nothing_in(answer: httpx2.Response) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_every_route_type_and_code_has_its_place(answer: httpx2.Response) -> None:
+async def test_every_route_type_and_error_code_has_an_anchor(answer: httpx2.Response) -> None:
     """`type` of a problem is `/docs#<code>`."""
     seen = Seen(answer.text)
     assert len(seen.ids) == len(set(seen.ids))
@@ -132,14 +132,14 @@ async def test_every_route_type_and_code_has_its_place(answer: httpx2.Response) 
     assert {link.removeprefix("#") for link in seen.links if link.startswith("#")} <= set(seen.ids)
 
 
-def test_its_codes_are_those_of_the_page_about_errors() -> None:
+def test_the_error_codes_are_those_of_the_errors_page() -> None:
     """If they are not: `python -m tests.docs.generate`."""
     written = generate.codes(generate.ERRORS.read_text(encoding="utf-8"))
     assert generate.CODES.read_text(encoding="utf-8") == written
     assert "job_not_found" in codes()
 
 
-def test_whatever_it_shows_is_only_shown() -> None:
+def test_values_are_escaped_in_the_page() -> None:
     """SEC-34: every value is escaped, wherever it comes from."""
 
     def hostile(value: Any) -> Any:
@@ -162,5 +162,5 @@ def test_whatever_it_shows_is_only_shown() -> None:
     assert not {"script", "img"}.intersection(Seen(text).tags)
 
 
-def test_nothing_is_said_about_types_that_are_gone() -> None:
+def test_no_removed_type_is_described() -> None:
     assert set(ELSEWHERE) | set(LEFT_OUT) <= set(DOCUMENT["components"]["schemas"])

@@ -36,7 +36,7 @@ async def jobs_of(served: Served, tenant: str) -> list[str]:
     return [job.payload["note_id"] for job in (await served.engine.reads.page(Filter(tenant=tenant))).jobs]
 
 
-async def test_rows_and_jobs_of_a_request_are_one_commit(noted: Served) -> None:
+async def test_rows_and_jobs_of_a_request_are_committed_together(noted: Served) -> None:
     """For the caller's tenant, and in the name of the user that the key stands for."""
     _, text = await noted.engine.keys.create(NewKey(tenant="acme", scopes=["notes:write"], subject="alice"))
     made = await noted.http.post("/notes", json={"text": "first"}, headers=bearer(text))
@@ -47,7 +47,7 @@ async def test_rows_and_jobs_of_a_request_are_one_commit(noted: Served) -> None:
 
 
 @pytest.mark.parametrize(("said", "status", "code"), [("conflict", 409, "conflict"), ("bug", 500, "internal_error")])
-async def test_what_raises_leaves_nothing_behind(noted: Served, said: str, status: int, code: str) -> None:
+async def test_an_exception_rolls_back_the_transaction(noted: Served, said: str, status: int, code: str) -> None:
     answer = await noted.http.post("/notes", json={"text": said})
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.headers["content-type"] == "application/problem+json"
@@ -56,7 +56,7 @@ async def test_what_raises_leaves_nothing_behind(noted: Served, said: str, statu
     assert (await noted.http.post("/notes", json={"text": "next"})).status_code == 201, "the store goes on"
 
 
-async def test_a_row_that_the_database_refuses_is_told_in_our_words(noted: Served) -> None:
+async def test_a_constraint_violation_is_a_problem_response(noted: Served) -> None:
     assert (await noted.http.post("/notes", json={"text": "same"})).status_code == 201
     again = await noted.http.post("/notes", json={"text": "same"})
     assert (again.status_code, again.headers["content-type"]) == (503, "application/problem+json")
@@ -94,7 +94,7 @@ async def test_a_handler_that_takes_too_long_is_rolled_back(store_url: str) -> N
         assert (await stored(served), await jobs_of(served, "default")) == ([], [])
 
 
-async def test_a_request_is_read_like_any_other(noted: Served) -> None:
+async def test_an_extension_route_parses_requests_like_the_core(noted: Served) -> None:
     http = noted.http
     assert (await http.get("/notes", params={"starred": "true"})).json()["starred"] is True
     assert (await http.get("/notes", params={"stared": "true"})).status_code == 422
@@ -106,7 +106,7 @@ async def test_a_request_is_read_like_any_other(noted: Served) -> None:
     assert (await http.put("/notes/known")).headers["allow"] == "GET, DELETE, HEAD"
 
 
-async def test_the_descriptions_and_the_metrics_name_them(noted: Served) -> None:
+async def test_openapi_and_metrics_name_extension_routes(noted: Served) -> None:
     document = (await noted.http.get("/openapi.json")).json()
     assert document["paths"]["/notes"]["post"]["tags"] == ["notes"]
     assert document["paths"]["/notes"]["post"]["security"][0] == {"key": ["notes:write"]}
@@ -133,9 +133,7 @@ async def test_the_descriptions_and_the_metrics_name_them(noted: Served) -> None
         ("notes", "PUT", "/notes/{id}/text", "GET /notes/{note_id} of the extension notes"),
     ],
 )
-def test_two_routes_at_one_place_are_an_error_that_names_both(
-    extension: str, method: str, path: str, other: str
-) -> None:
+def test_conflicting_routes_are_an_error_that_names_both(extension: str, method: str, path: str, other: str) -> None:
     one = extension_route(extension, method, path, notes.get, scope=f"{extension}:read")
     with pytest.raises(Invalid) as refused:
         together(CORE, [*notes.ROUTES, one], [])
@@ -144,12 +142,12 @@ def test_two_routes_at_one_place_are_an_error_that_names_both(
     assert other in refused.value.message
 
 
-def test_an_extension_may_write_a_word_beside_its_own_parameter() -> None:
+def test_an_extension_may_have_a_literal_path_beside_a_parameter() -> None:
     search = extension_route("notes", "GET", "/notes/search", notes.get, scope="notes:read")
     assert search in together(CORE, [*notes.ROUTES, search], [])
 
 
-def test_a_mount_has_its_place_alone() -> None:
+def test_a_mount_cannot_share_its_path() -> None:
     for path, other in (
         ("/jobs", "POST /jobs of the core"),
         ("/notes", "POST /notes of the extension notes"),
@@ -186,7 +184,7 @@ def test_a_mount_has_its_place_alone() -> None:
         {"seconds": float("nan")},
     ],
 )
-def test_a_route_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -> None:
+def test_an_invalid_route_is_an_error_that_names_it(wrong: dict[str, object]) -> None:
     words = {"method": "GET", "path": "/notes", "scope": "notes:read", **wrong}
     method, path = words.pop("method"), words.pop("path")
     with pytest.raises(Invalid, match=r"extension notes: ") as refused:
@@ -195,7 +193,7 @@ def test_a_route_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -
 
 
 @pytest.mark.parametrize("wrong", [{"app": None}, {"path": "/a/{b}"}, {"body_max": 1.5}, {"seconds": -1}])
-def test_a_mount_that_cannot_be_is_refused_and_named(wrong: dict[str, object]) -> None:
+def test_an_invalid_mount_is_an_error_that_names_it(wrong: dict[str, object]) -> None:
     words = {"path": "/pages", "app": notes.get, "scope": None, **wrong}
     with pytest.raises(Invalid, match=r"extension notes: mount /") as refused:
         mount("notes", words.pop("path"), words.pop("app"), **words)  # type: ignore[arg-type]

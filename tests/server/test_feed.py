@@ -35,7 +35,7 @@ async def reading(engine: Engine) -> AsyncIterator[EventFeed]:
         task.cancel()
 
 
-async def test_who_waits_for_one_job_is_not_woken_for_others(engine: Engine) -> None:
+async def test_a_reader_of_one_job_is_not_woken_by_others(engine: Engine) -> None:
     [mine, other] = await engine.create_many([NewJob(type="t"), NewJob(type="t")])
     async with reading(engine) as feed:
         watches = {job: await feed.watch(feeds.of_job(job)) for job in (mine.id, other.id)}
@@ -46,7 +46,7 @@ async def test_who_waits_for_one_job_is_not_woken_for_others(engine: Engine) -> 
         assert elsewhere.since is None
 
 
-async def test_what_was_not_pulled_yet_is_not_passed_over_by_a_heartbeat(engine: Engine) -> None:
+async def test_a_heartbeat_does_not_skip_unread_events(engine: Engine) -> None:
     async with reading(engine) as feed:
         position = await feed.end()
         watch = await feed.watch(feeds.of_tenant("default"))
@@ -59,7 +59,7 @@ async def test_what_was_not_pulled_yet_is_not_passed_over_by_a_heartbeat(engine:
         assert feed.quiet_until(watch, pulled.position) == pulled.position
 
 
-async def test_who_waits_moves_on_with_what_is_for_others(engine: Engine) -> None:
+async def test_the_position_of_a_reader_advances_with_events_of_others(engine: Engine) -> None:
     async with reading(engine) as feed:
         watch, other = await feed.watch(feeds.of_tenant("us")), await feed.watch(feeds.of_tenant("them"))
         position = await feed.end()
@@ -68,7 +68,7 @@ async def test_who_waits_moves_on_with_what_is_for_others(engine: Engine) -> Non
         assert feed.quiet_until(watch, position) > position
 
 
-async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_readers_the_log_is_not_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     read = engine.reads.feed
 
@@ -94,7 +94,7 @@ async def test_nobody_who_watches_means_that_nothing_is_read(engine: Engine, mon
         assert await again.wait(Clock(), 30)
 
 
-async def test_a_failing_look_is_tried_again(
+async def test_a_failed_read_of_the_log_is_retried(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read, failures = engine.reads.feed, iter([OSError("gone"), OSError("gone")])
@@ -114,7 +114,7 @@ async def test_a_failing_look_is_tried_again(
     ]
 
 
-async def test_the_memory_is_bounded_by_what_events_carry(engine: Engine, clock: MovableClock) -> None:
+async def test_the_event_buffer_is_bounded_by_the_size_of_events(engine: Engine, clock: MovableClock) -> None:
     await engine.create(NewJob(type="t"))
     [event], _ = await engine.reads.feed()
     buffer = EventBuffer(START)
@@ -130,14 +130,14 @@ async def test_the_memory_is_bounded_by_what_events_carry(engine: Engine, clock:
     assert not buffer.holds((buffer.begin[0] - 1, "", 0))
 
 
-def test_a_place_that_names_nobody_leaves_nothing_out() -> None:
+def test_a_cursor_without_a_job_skips_no_event() -> None:
     low, middle, high = (f"{digit}0000000-0000-7000-8000-000000000000" for digit in "05f")
     assert feeds.before_all_of((7, middle, 1)) < (7, low, 1), "the rest of a transaction comes behind it"
     assert (7, high, 9) < feeds.after_all_of((7, middle, 1)) < (8, low, 1)
 
 
 @pytest.mark.postgres
-async def test_two_moves_of_a_job_are_told_in_order_though_the_later_is_of_an_older_transaction(
+async def test_two_transitions_of_a_job_are_in_order_even_if_the_later_transaction_is_older(
     fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is ordered by transactions, but the events of one job never stand the other way round."""
@@ -165,7 +165,7 @@ async def test_two_moves_of_a_job_are_told_in_order_though_the_later_is_of_an_ol
         assert log == [(1, "create"), (2, "claim"), (3, "cancel")]
 
 
-async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
+async def test_many_reconnecting_readers_use_a_bounded_number_of_connections(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F39: a storm of readers who are far behind."""
@@ -192,9 +192,7 @@ async def test_a_crowd_that_comes_back_takes_no_more_connections_than_it_may(
     assert 1 <= most <= feeds.CONCURRENT_PAGES
 
 
-async def test_only_the_jobs_in_question_are_asked_about_and_each_once(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_requested_job_is_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = await engine.create_many([NewJob(type=f"t{number}", queue="q") for number in range(3)])
     asked: list[int] = []
     read = engine.store.read

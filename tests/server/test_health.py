@@ -50,7 +50,7 @@ async def quick(store_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 # -- the server -------------------------------------------------------------------------------------------------
 
 
-async def test_health_says_what_003_asks_for(quick: Served) -> None:
+async def test_health_has_the_specified_fields(quick: Served) -> None:
     """R003-133, R003-134: database, active workers, pending jobs; storage and processing."""
     worker = (await quick.engine.workers.register(name="w")).id
     await quick.engine.create_many([NewJob(type="a") for _ in range(3)] + [NewJob(type="a", delay_seconds=600)])
@@ -78,7 +78,9 @@ async def test_a_server_is_alive_and_soon_ready(quick: Served) -> None:
     await until(ready)
 
 
-async def test_a_server_whose_database_is_gone_says_so_at_once(quick: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_without_its_database_is_not_ready_at_once(
+    quick: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """/readyz and /health turn, /livez does not, and none of them waits for the database."""
     monkeypatch.setattr(health_monitor, "STALE_SECONDS", 0.3)
     asked = asyncio.Event()
@@ -116,7 +118,7 @@ async def test_a_server_is_not_ready_while_the_schema_is_old(quick: Served, monk
     await until(refused)
 
 
-async def test_what_was_heard_long_ago_says_nothing_about_now(engine: Engine, tmp_path: Path) -> None:
+async def test_old_health_data_is_not_reported(engine: Engine, tmp_path: Path) -> None:
     clock = Time()
     beating = HealthMonitor(engine, clock, tmp_path / "not" / "there")
     assert beating.complaint() is not None, "nothing was heard yet"
@@ -131,7 +133,7 @@ async def test_what_was_heard_long_ago_says_nothing_about_now(engine: Engine, tm
 # -- what it costs ----------------------------------------------------------------------------------------------
 
 
-async def test_vitals_count_each_kind(engine: Engine, worker: str) -> None:
+async def test_health_counts_jobs_by_state(engine: Engine, worker: str) -> None:
     assert (await engine.reads.health()).current
     await engine.create_many([NewJob(type="a", lifecycle="orchestration")], accept=False)
     ids = [job.id for job in await engine.create_many([NewJob(type="a") for _ in range(4)])]
@@ -145,7 +147,7 @@ async def test_vitals_count_each_kind(engine: Engine, worker: str) -> None:
     assert (seen.workers, seen.pending) == (1, 3)
 
 
-async def test_the_dead_are_counted_for_an_hour(engine: Engine, worker: str, clock: Any) -> None:
+async def test_dead_jobs_of_the_last_hour_are_counted(engine: Engine, worker: str, clock: Any) -> None:
     await engine.create(NewJob(type="a", lifecycle="generation"))
     [lease] = await engine.claim(worker)
     await engine.fail(worker, lease.id, lease.token, "E", permanent=True)
@@ -192,7 +194,7 @@ class Said:
         assert word == STOP
 
 
-async def test_a_worker_is_ready_while_every_process_looks_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_is_ready_while_all_its_processes_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.assembly.worker_health.HOST", "127.0.0.1")
     clock, supervisor = Time(), Supervisor(["holdfast"], 2, grace_seconds=1)
     well, slow = ProcessStatus(100.0, False, msgspec.Raw(b"{}")), POLLS_MISSED_MAX * WAIT_SECONDS + 1

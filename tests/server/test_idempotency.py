@@ -13,7 +13,7 @@ async def hand_in(served: Served, *, key: str | None = None, **body: Any) -> Any
     return await served.http.post("/jobs", json={**BODY, **body}, headers=headers)
 
 
-async def test_a_repeat_cannot_be_told_from_the_first_request(served: Served) -> None:
+async def test_a_retry_gets_the_same_response_as_the_first_request(served: Served) -> None:
     """R001-38..42: the same status, the same body, the same headers."""
     first, again = [await hand_in(served, key="k") for _ in range(2)]
     assert (first.status_code, first.content) == (again.status_code, again.content) == (202, first.content)
@@ -25,7 +25,7 @@ async def test_a_repeat_cannot_be_told_from_the_first_request(served: Served) ->
     assert len((await served.engine.reads.page()).jobs) == 1
 
 
-async def test_a_repeat_says_how_the_job_stands_now(served: Served, worker: str) -> None:
+async def test_a_retry_returns_the_current_state_of_the_job(served: Served, worker: str) -> None:
     """R001-40."""
     await hand_in(served, key="k")
     [lease] = await served.engine.claim(worker)
@@ -34,7 +34,7 @@ async def test_a_repeat_says_how_the_job_stands_now(served: Served, worker: str)
     assert (await hand_in(served, key="k")).json() == {"jobId": lease.id, "status": "COMPLETED"}
 
 
-async def test_the_key_may_stand_in_the_header_in_the_body_or_in_both(served: Served) -> None:
+async def test_the_key_is_read_from_the_header_the_body_or_both(served: Served) -> None:
     """R001-36, R002-17, C-18. In the header also as a quoted string; in the body in either case."""
     answers = [
         await hand_in(served, key="a key"),
@@ -53,7 +53,7 @@ async def test_quotes_inside_a_quoted_key_are_escaped(served: Served) -> None:
     assert answers[0].status_code == 202
 
 
-async def test_two_different_keys_in_one_request_are_a_contradiction(served: Served) -> None:
+async def test_two_different_keys_in_one_request_are_an_error(served: Served) -> None:
     """C-18."""
     answer = await hand_in(served, key="one", idempotencyKey="other")
     assert (answer.status_code, answer.json()["code"]) == (400, "conflicting_input")
@@ -90,7 +90,7 @@ async def test_two_hundred_equal_requests_at_two_servers_make_one_job(store_url:
         assert len((await one.engine.reads.page()).jobs) == 1
 
 
-async def test_requests_that_share_a_commit_do_not_share_a_fate(served: Served) -> None:
+async def test_requests_in_one_commit_succeed_or_fail_independently(served: Served) -> None:
     """New ones, repeats, reused keys and nonsense at once: each gets its own answer."""
     await hand_in(served, key="taken")
     kinds: list[dict[str, Any]] = [
@@ -105,7 +105,7 @@ async def test_requests_that_share_a_commit_do_not_share_a_fate(served: Served) 
     assert len((await served.engine.reads.page()).jobs) == 1 + 12 + 1
 
 
-async def test_any_server_answers_for_any_other(store_url: str) -> None:
+async def test_a_retry_at_another_server_gets_the_same_response(store_url: str) -> None:
     """R001-34, R001-60: all of it is in the database."""
     async with serving(store_url) as one:
         made = await hand_in(one, key="k")

@@ -28,7 +28,7 @@ async def hand_in(served: Served, **body: Any) -> str:
 # -- handing in -----------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_recorded_and_answered_with_its_id_and_where_to_ask(served: Served) -> None:
+async def test_a_created_job_is_stored_and_its_id_and_location_returned(served: Served) -> None:
     """R001-32, R001-35..39."""
     answer = await served.http.post("/jobs", json=BODY)
     assert answer.status_code == 202
@@ -45,7 +45,7 @@ async def test_a_job_is_recorded_and_answered_with_its_id_and_where_to_ask(serve
     )
 
 
-async def test_all_that_can_be_said_of_a_job_is_kept(served: Served) -> None:
+async def test_all_options_of_a_job_are_stored(served: Served) -> None:
     """C-36: in either case."""
     said = {"queue": "mail", "priority": 7, "maxAttempts": 3, "tags": ["b", "a"], "runAt": "2030-01-01T00:00:00+02:00"}
     snake = {
@@ -57,7 +57,7 @@ async def test_all_that_can_be_said_of_a_job_is_kept(served: Served) -> None:
         assert job.run_at.isoformat() == "2029-12-31T22:00:00+00:00"
 
 
-async def test_what_a_user_names_is_left_as_it_is(served: Served) -> None:
+async def test_names_in_the_payload_are_not_converted(served: Served) -> None:
     """Both cases are taken for our names, and none of theirs is touched."""
     payload = {"snake_case": 1, "camelCase": {"inner_name": [2]}, "job_type": "x"}
     answer = await served.http.post("/jobs", json={"job_type": "SEND", "payload": payload})
@@ -65,7 +65,7 @@ async def test_what_a_user_names_is_left_as_it_is(served: Served) -> None:
     assert job.payload == payload
 
 
-async def test_many_jobs_at_once_are_recorded_together(served: Served) -> None:
+async def test_a_batch_of_jobs_is_stored_together(served: Served) -> None:
     answer = await served.http.post("/jobs/batch", json={"jobs": [{**BODY, "priority": n} for n in range(5)]})
     assert answer.status_code == 202
     ids = [one["jobId"] for one in answer.json()["jobs"]]
@@ -83,7 +83,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_one_bad_job_of_a_batch_is_named_and_none_is_recorded(served: Served) -> None:
+async def test_an_invalid_job_of_a_batch_is_named_and_none_is_stored(served: Served) -> None:
     for wrong, status, code in WRONG:
         answer = await served.http.post("/jobs/batch", json={"jobs": [BODY, BODY, {**BODY, **wrong}]})
         assert (answer.status_code, answer.json()["code"]) == (status, code)
@@ -100,7 +100,7 @@ async def test_a_batch_holds_up_to_a_thousand(served: Served) -> None:
     assert (await served.http.post("/jobs/batch", json={"jobs": []})).json() == {"jobs": []}
 
 
-async def test_fields_that_a_client_may_not_set_are_refused(served: Served) -> None:
+async def test_fields_that_a_client_may_not_set_are_rejected(served: Served) -> None:
     """SEC-12: mass assignment."""
     for field in (
         "state",
@@ -121,7 +121,7 @@ async def test_fields_that_a_client_may_not_set_are_refused(served: Served) -> N
 # -- asking ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_view_tells_progress_counters_and_result(served: Served, worker: str) -> None:
+async def test_a_job_shows_progress_counters_and_result(served: Served, worker: str) -> None:
     """R001-46, C-24."""
     job_id = await hand_in(served)
     [lease] = await served.engine.claim(worker)
@@ -158,7 +158,7 @@ SHOWN |= {"canceledAt", "partial", "durationSeconds"}
 CANARY = "canary-7f3a"
 
 
-async def test_in_every_state_only_what_a_client_may_know_is_shown(served: Served, worker: str) -> None:
+async def test_only_client_fields_are_shown_in_every_state(served: Served, worker: str) -> None:
     """R001-45..54, C-1, C-24, SEC-12: the allow-list, over all states of all lifecycles, alone and in a list."""
     for machine, state in [(each, state) for each in BUILT_IN for state in each.words]:
         key = f"{CANARY}-{machine.name}-{state}"
@@ -177,7 +177,7 @@ async def test_in_every_state_only_what_a_client_may_know_is_shown(served: Serve
     assert not [secret for secret in (CANARY, worker) if secret in page.text]
 
 
-async def test_a_job_that_ended_says_how_long_it_took(fresh_sqlite_url: str) -> None:
+async def test_a_finished_job_shows_its_duration(fresh_sqlite_url: str) -> None:
     """R002-38: from its first start, over all its attempts; of a job that never started there is nothing to say."""
     clock = MovableClock()
     async with serving(fresh_sqlite_url, clock=clock) as served:
@@ -203,7 +203,7 @@ async def test_a_job_that_ended_says_how_long_it_took(fresh_sqlite_url: str) -> 
         assert (await told(job_id), await told(waiting)) == ({7.5}, {None})
 
 
-async def test_a_canceled_job_says_when_and_that_its_results_are_partial(served: Served, worker: str) -> None:
+async def test_a_canceled_job_shows_when_and_that_its_results_are_partial(served: Served, worker: str) -> None:
     """R002-30, R002-31, C-43: what it has reported stays; only of a job that never started there is nothing."""
     running, waiting = await hand_in(served), await hand_in(served)
     [lease] = await served.engine.claim(worker)
@@ -237,7 +237,7 @@ async def test_an_unknown_id_is_not_found_and_nothing_changes(served: Served) ->
     assert [row["n"] for row in await ask(served.engine, "SELECT count(*) AS n FROM holdfast_jobs")] == [0]
 
 
-async def test_a_tag_spares_whoever_knows_the_view_already(served: Served, worker: str) -> None:
+async def test_an_unchanged_job_is_304_with_its_etag(served: Served, worker: str) -> None:
     """C-39: each change of the view has another tag."""
     job_id = await hand_in(served)
     first = await served.http.get(f"/jobs/{job_id}")
@@ -265,14 +265,14 @@ async def finish(served: Served, worker: str, job_id: str) -> None:
     await served.engine.complete(worker, job_id, lease.token, {"done": True})
 
 
-async def test_whoever_prefers_to_wait_gets_the_end(served: Served, worker: str) -> None:
+async def test_prefer_wait_returns_the_finished_job(served: Served, worker: str) -> None:
     job_id = await hand_in(served)
     asking = served.http.get(f"/jobs/{job_id}", headers={"Prefer": "respond-async, wait=30"})
     answer, _ = await asyncio.gather(asking, finish(served, worker, job_id))
     assert (answer.json()["status"], answer.headers["preference-applied"]) == ("COMPLETED", "wait=30")
 
 
-async def test_whoever_knows_a_view_waits_for_the_next_one(served: Served, worker: str) -> None:
+async def test_prefer_wait_with_an_etag_waits_for_a_change(served: Served, worker: str) -> None:
     job_id = await hand_in(served)
     known = (await served.http.get(f"/jobs/{job_id}")).headers["etag"]
     headers = {"Prefer": "wait=30", "If-None-Match": known}
@@ -280,7 +280,7 @@ async def test_whoever_knows_a_view_waits_for_the_next_one(served: Served, worke
     assert (answer.status_code, answer.json()["status"]) == (200, "RUNNING")
 
 
-async def test_a_job_that_is_over_is_not_waited_for(served: Served) -> None:
+async def test_prefer_wait_of_a_finished_job_returns_at_once(served: Served) -> None:
     job_id = await hand_in(served)
     await served.engine.cancel(job_id)
     known = (await served.http.get(f"/jobs/{job_id}")).headers["etag"]
@@ -289,7 +289,7 @@ async def test_a_job_that_is_over_is_not_waited_for(served: Served) -> None:
     assert answer.status_code == 304
 
 
-async def test_patience_ends(served: Served) -> None:
+async def test_prefer_wait_ends_after_its_time(served: Served) -> None:
     job_id = await hand_in(served)
     known = (await served.http.get(f"/jobs/{job_id}")).headers["etag"]
     for headers, status in (({}, 200), ({"If-None-Match": known}, 304)):
@@ -297,7 +297,7 @@ async def test_patience_ends(served: Served) -> None:
         assert (answer.status_code, answer.headers["preference-applied"]) == (status, "wait=1")
 
 
-async def test_a_job_can_be_handed_in_and_waited_for_at_once(served: Served, worker: str) -> None:
+async def test_a_create_can_wait_for_the_result(served: Served, worker: str) -> None:
     asking = asyncio.create_task(served.http.post("/jobs", json=BODY, headers={"Prefer": "wait=30"}))
     leases: list[Lease] = []
     for _ in range(1000):
@@ -310,9 +310,7 @@ async def test_a_job_can_be_handed_in_and_waited_for_at_once(served: Served, wor
     assert answer.headers["preference-applied"] == "wait=30"
 
 
-async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_revoking_a_key_ends_its_waiting_requests(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-4: what was handed in is said to be, and nothing else is told."""
     monkeypatch.setattr(prefer_wait, "RECHECK_SECONDS", 0.1)
     key, text = await served.engine.keys.create(NewKey())
@@ -332,14 +330,14 @@ async def test_whoever_waits_with_a_key_that_is_taken_back_waits_no_more(
         assert [answer.status_code for answer in await both] == [401, 202]
 
 
-async def test_a_preference_that_cannot_be_understood_is_no_preference(served: Served) -> None:
+async def test_an_invalid_prefer_header_is_ignored(served: Served) -> None:
     for preference in ("wait", "wait=", "wait=soon", "wait=-1", "wait=0", "return=minimal", "await=5"):
         answer = await served.http.post("/jobs", json=BODY, headers={"Prefer": preference})
         assert answer.status_code == 202
         assert "preference-applied" not in answer.headers, preference
 
 
-async def test_many_who_wait_hold_no_connections(served: Served) -> None:
+async def test_waiting_requests_hold_no_database_connections(served: Served) -> None:
     """More of them than there are connections to the database, and others still get through."""
     job_id = await hand_in(served)
     waiting = [
@@ -355,14 +353,14 @@ async def test_many_who_wait_hold_no_connections(served: Served) -> None:
 # -- canceling ------------------------------------------------------------------------------------------------
 
 
-async def test_a_waiting_job_is_canceled_at_once_and_again_without_harm(served: Served) -> None:
+async def test_canceling_a_waiting_job_is_immediate_and_idempotent(served: Served) -> None:
     job_id = await hand_in(served)
     answers = [await served.http.post(f"/jobs/{job_id}/cancel") for _ in range(2)]
     assert [(one.status_code, one.json()) for one in answers] == [(202, {"jobId": job_id, "status": "CANCELED"})] * 2
     assert (await served.http.get(f"/jobs/{job_id}")).json()["error"]["code"] == "canceled"
 
 
-async def test_a_running_job_is_asked_to_stop(served: Served, worker: str) -> None:
+async def test_canceling_a_running_job_requests_a_stop(served: Served, worker: str) -> None:
     job_id = await hand_in(served)
     [lease] = await served.engine.claim(worker)
     answers = [await served.http.post(f"/jobs/{job_id}/cancel") for _ in range(2)]
@@ -371,7 +369,7 @@ async def test_a_running_job_is_asked_to_stop(served: Served, worker: str) -> No
     assert (await served.http.get(f"/jobs/{job_id}")).json()["status"] == "CANCELED"
 
 
-async def test_what_is_over_or_cannot_be_canceled_is_a_conflict(served: Served, worker: str) -> None:
+async def test_canceling_a_finished_or_uncancelable_job_is_a_conflict(served: Served, worker: str) -> None:
     job_id = await hand_in(served)
     [lease] = await served.engine.claim(worker)
     await served.engine.complete(worker, job_id, lease.token)

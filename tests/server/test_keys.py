@@ -38,7 +38,7 @@ async def dump(url: str) -> str:
         await server.close()
 
 
-async def test_a_key_is_found_by_its_id_until_it_is_over(engine: Engine, clock: MovableClock) -> None:
+async def test_a_key_is_found_by_its_id_until_it_expires(engine: Engine, clock: MovableClock) -> None:
     key, text = await engine.keys.create(NewKey(name="shop", tenant="acme", expires_in=60, rate_per_second=5))
     other = await engine.keys.create(NewKey())
     found = await engine.keys.find_live(key.id)
@@ -67,7 +67,7 @@ async def test_the_database_holds_no_secret(engine: Engine, store_url: str) -> N
         assert text.rpartition("_")[2] not in kept
 
 
-async def test_a_worker_and_its_key_are_made_together(engine: Engine, clock: MovableClock) -> None:
+async def test_a_worker_and_its_key_are_created_in_one_transaction(engine: Engine, clock: MovableClock) -> None:
     """R003-93, R003-96, R003-97."""
     worker, text = await engine.workers.register_with_key(NewWorker(name="encoder-1", kind="remote"), queues=["video"])
     [key] = await engine.keys.all()
@@ -76,7 +76,7 @@ async def test_a_worker_and_its_key_are_made_together(engine: Engine, clock: Mov
     assert parse(text.encode()).id == key.id  # type: ignore[union-attr]
 
 
-async def test_without_its_key_there_is_no_worker(engine: Engine) -> None:
+async def test_a_worker_without_its_key_is_not_stored(engine: Engine) -> None:
     """R003-96: both or neither."""
     with pytest.raises(Invalid) as refused:
         await engine.workers.register_with_key(NewWorker(name="encoder-1"), queues=[""])
@@ -85,19 +85,19 @@ async def test_without_its_key_there_is_no_worker(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("field", ["capabilities", "metadata"])
-async def test_a_worker_may_say_10_kb_of_each(engine: Engine, field: str) -> None:
+async def test_worker_metadata_is_limited_to_10_kb_each(engine: Engine, field: str) -> None:
     """R003-95."""
     with pytest.raises(Invalid) as refused:
         await engine.workers.register_with_key(NewWorker(**{field: {"x": "y" * 10_240}}))
     assert refused.value.code == f"{field}_too_large"
 
 
-async def test_a_key_for_a_worker_that_is_not_there_is_refused(engine: Engine) -> None:
+async def test_a_key_for_an_unknown_worker_is_rejected(engine: Engine) -> None:
     with pytest.raises(NotFound):
         await engine.keys.create(NewKey(kind=Kind.WORKER, worker_id="0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"))
 
 
-async def test_a_revoked_key_is_over_at_once_and_stays_so(engine: Engine, clock: MovableClock) -> None:
+async def test_a_revoked_key_is_invalid_at_once_and_forever(engine: Engine, clock: MovableClock) -> None:
     """R003-98."""
     key, _ = await engine.keys.create(NewKey())
     other, _ = await engine.keys.create(NewKey())
@@ -110,7 +110,7 @@ async def test_a_revoked_key_is_over_at_once_and_stays_so(engine: Engine, clock:
 
 
 @pytest.mark.parametrize("unknown", ["0123456789abcdef", "", "x", "nul\x00", "0" * 5000, "holdfast_client_0"])
-async def test_a_key_that_is_not_there_is_not_found(engine: Engine, unknown: str) -> None:
+async def test_an_unknown_key_is_not_found(engine: Engine, unknown: str) -> None:
     await engine.keys.create(NewKey())
     for ask in (engine.keys.get, engine.keys.revoke, engine.keys.rotate):
         with pytest.raises(NotFound) as refused:
@@ -135,7 +135,7 @@ def rights(key: Key) -> tuple[object, ...]:
     return key.kind, key.tenant, key.name, key.scopes, key.queues, key.worker_id, key.rate_per_second, key.expires_in
 
 
-async def test_a_rotated_key_has_an_heir_with_its_rights_and_a_while_left(engine: Engine, clock: MovableClock) -> None:
+async def test_a_rotation_issues_a_key_with_the_same_rights_and_an_overlap(engine: Engine, clock: MovableClock) -> None:
     """SEC-4: rotation with overlap."""
     old, _ = await engine.keys.create(
         NewKey(tenant="acme", name="shop", scopes=["jobs:read"], expires_in=1000, rate_per_second=9)
@@ -153,14 +153,14 @@ async def test_a_rotated_key_has_an_heir_with_its_rights_and_a_while_left(engine
     assert (await engine.keys.get(other.id)).expires_at is None
 
 
-async def test_a_rotation_repeated_after_a_lost_answer_gives_the_same_length_of_life(engine: Engine) -> None:
+async def test_a_repeated_rotation_keeps_the_expiry_of_the_old_key(engine: Engine) -> None:
     old, _ = await engine.keys.create(NewKey())
     await engine.keys.rotate(old.id, overlap_seconds=60)
     again, _ = await engine.keys.rotate(old.id, overlap_seconds=60)
     assert again.expires_at is None
 
 
-async def test_an_overlap_makes_no_key_live_longer(engine: Engine, clock: MovableClock) -> None:
+async def test_an_overlap_does_not_extend_the_expiry_of_a_key(engine: Engine, clock: MovableClock) -> None:
     old, _ = await engine.keys.create(NewKey(expires_in=10))
     await engine.keys.rotate(old.id, overlap_seconds=60)
     assert (await engine.keys.get(old.id)).expires_at == clock.now() + timedelta(seconds=10)
@@ -172,7 +172,7 @@ async def test_a_worker_key_keeps_its_worker_and_queues(engine: Engine) -> None:
     assert rights((await engine.keys.rotate(old.id)).key) == rights(old)
 
 
-async def test_what_is_over_is_not_rotated(engine: Engine, clock: MovableClock) -> None:
+async def test_an_inactive_key_cannot_be_rotated(engine: Engine, clock: MovableClock) -> None:
     revoked, _ = await engine.keys.create(NewKey())
     await engine.keys.revoke(revoked.id)
     expired, _ = await engine.keys.create(NewKey(expires_in=1))
@@ -186,7 +186,7 @@ async def test_what_is_over_is_not_rotated(engine: Engine, clock: MovableClock) 
     assert len(await engine.keys.all()) == 2
 
 
-async def test_use_is_noted_at_most_once_a_minute(engine: Engine, clock: MovableClock) -> None:
+async def test_the_last_use_of_a_key_is_stored_at_most_once_a_minute(engine: Engine, clock: MovableClock) -> None:
     key, _ = await engine.keys.create(NewKey())
     other, _ = await engine.keys.create(NewKey())
     first = clock.now()
@@ -197,7 +197,7 @@ async def test_use_is_noted_at_most_once_a_minute(engine: Engine, clock: Movable
     assert (await engine.keys.get(other.id)).used_at is None
 
 
-async def test_kinds_of_keys_are_remembered_when_the_keys_are_over(engine: Engine) -> None:
+async def test_kinds_of_keys_are_known_after_the_keys_expired(engine: Engine) -> None:
     assert await engine.keys.kinds() == set()
     key, _ = await engine.keys.create(NewKey())
     await engine.keys.revoke(key.id)

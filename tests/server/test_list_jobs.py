@@ -57,13 +57,13 @@ async def test_pages_follow_each_other_while_jobs_arrive(served: Served) -> None
     assert page["nextCursor"] is None
 
 
-async def test_a_page_holds_fifty_unless_told_otherwise(served: Served) -> None:
+async def test_a_page_has_fifty_jobs_by_default(served: Served) -> None:
     await served.engine.create_many([NewJob(type="A")] * 60)
     assert len(await listed(served)) == 50
     assert len(await listed(served, limit=500)) == 60
 
 
-async def test_a_cursor_is_good_for_its_own_list_only(served: Served) -> None:
+async def test_a_cursor_is_valid_only_for_its_own_filter(served: Served) -> None:
     """SEC-11: bound to tenant and filter, and signed."""
     for tenant in ("default", "them"):
         await served.engine.create_many([NewJob(type="A", tenant=tenant)] * 3)

@@ -91,7 +91,7 @@ async def test_a_delayed_job_wakes_a_claim_when_its_time_comes(served: Served) -
     assert [job["jobId"] for job in await waiting] == [made.id]
 
 
-async def test_whoever_waits_gets_what_a_lost_worker_held(store_url: str) -> None:
+async def test_a_long_poll_gets_the_job_of_a_lost_worker(store_url: str) -> None:
     async with serving(store_url, startup_grace_seconds=0) as served:
         gone, me = await hand(served), await hand(served)
         await served.engine.create(NewJob(type="echo", policy={"lease_seconds": 1, "heartbeat_seconds": 0.5}))
@@ -100,7 +100,7 @@ async def test_whoever_waits_gets_what_a_lost_worker_held(store_url: str) -> Non
         assert (again["jobId"], again["epoch"]) == (job["jobId"], 2)
 
 
-async def test_a_claim_that_finds_nothing_ends_in_time(served: Served) -> None:
+async def test_a_long_poll_without_jobs_ends_after_its_time(served: Served) -> None:
     me = await hand(served)
     began = asyncio.get_running_loop().time()
     assert await me.claim(waitSeconds=0.3) == []
@@ -108,13 +108,13 @@ async def test_a_claim_that_finds_nothing_ends_in_time(served: Served) -> None:
     await waiting_there(served, 0)
 
 
-async def test_a_job_that_is_there_needs_no_waiting(served: Served) -> None:
+async def test_a_claim_returns_an_available_job_at_once(served: Served) -> None:
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))
     assert len(await me.claim(waitSeconds=30)) == 1
 
 
-async def test_a_server_that_stops_sends_those_who_wait_home(store_url: str) -> None:
+async def test_a_stopping_server_ends_its_long_polls(store_url: str) -> None:
     """They ask again elsewhere; nobody waits for them."""
     async with serving(store_url) as served:
         me = await hand(served)
@@ -128,7 +128,7 @@ async def test_a_server_that_stops_sends_those_who_wait_home(store_url: str) -> 
 
 
 @pytest.mark.usefixtures("only_by_hints")
-async def test_whoever_waits_longest_is_served_first(served: Served, asked: list[str]) -> None:
+async def test_the_longest_waiting_long_poll_is_served_first(served: Served, asked: list[str]) -> None:
     order = []
     for place in range(4):
         me = await hand(served, name=f"{place}")
@@ -140,7 +140,7 @@ async def test_whoever_waits_longest_is_served_first(served: Served, asked: list
 
 
 @pytest.mark.usefixtures("only_by_hints")
-async def test_one_hint_serves_as_many_as_there_are_jobs(served: Served) -> None:
+async def test_one_hint_wakes_a_long_poll_for_each_job(served: Served) -> None:
     me = await hand(served)
     waiting = [wait_for(me) for _ in range(20)]
     await waiting_there(served, 20)
@@ -166,7 +166,7 @@ async def test_one_hint_serves_as_many_as_there_are_jobs(served: Served) -> None
     ],
     ids=["queue", "type", "tenant", "required", "preferred", "key"],
 )
-async def test_whoever_cannot_have_a_job_does_not_stand_in_its_way(
+async def test_a_long_poll_without_matching_capabilities_does_not_block_others(
     served: Served, others: dict[str, Any], job: dict[str, Any]
 ) -> None:
     """R003-40, R003-50: those whom a job prefers come first, however long others have waited."""
@@ -183,7 +183,7 @@ async def test_whoever_cannot_have_a_job_does_not_stand_in_its_way(
 
 
 @pytest.mark.usefixtures("only_by_hints")
-async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stuck_claim_does_not_block_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one whose request fails."""
     monkeypatch.setattr(waiting_claims, "ANSWER_SECONDS", 0.1)
     stuck, failing, me = [await hand(served) for _ in range(3)]
@@ -209,7 +209,7 @@ async def test_whoever_gets_stuck_does_not_hold_up_the_others(served: Served, mo
 
 
 @pytest.mark.parametrize("trouble", [StoreUnavailable("away"), RuntimeError("of our own making")], ids=repr)
-async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
+async def test_long_polls_continue_during_a_database_outage(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
     monkeypatch.setattr(long_poll, "POLL_SECONDS", 0.05)
@@ -232,7 +232,7 @@ async def test_when_the_database_is_away_those_who_wait_go_on_waiting(
 # -- what it costs ----------------------------------------------------------------------------------------------------
 
 
-async def test_two_hundred_who_wait_cost_a_few_queries_a_second(served: Served, asked: list[str]) -> None:
+async def test_two_hundred_long_polls_cost_a_few_queries_a_second(served: Served, asked: list[str]) -> None:
     """The same as one who waits: `open_work` and `next_open_work` once for all of them."""
     me = await hand(served)
     async with httpx2.AsyncClient(base_url=served.url, timeout=60, limits=httpx2.Limits(max_connections=200)) as lines:
@@ -254,7 +254,7 @@ async def test_two_hundred_who_wait_cost_a_few_queries_a_second(served: Served, 
 
 
 @pytest.mark.usefixtures("only_by_hints")
-async def test_a_lone_job_wakes_one_of_many(served: Served, asked: list[str]) -> None:
+async def test_one_job_wakes_one_long_poll(served: Served, asked: list[str]) -> None:
     me = await hand(served)
     waiting = [wait_for(me) for _ in range(50)]
     await have_looked(asked, 50)
@@ -267,12 +267,12 @@ async def test_a_lone_job_wakes_one_of_many(served: Served, asked: list[str]) ->
     assert sum(len(each) for each in await asyncio.gather(*waiting)) == 1
 
 
-async def test_nobody_who_waits_costs_nothing(served: Served, asked: list[str]) -> None:
+async def test_without_long_polls_the_server_sends_no_queries(served: Served, asked: list[str]) -> None:
     await asyncio.sleep(1.3)
     assert "open_work" not in asked
 
 
-async def test_a_crowd_of_waiting_workers_runs_every_job_once(store_url: str) -> None:
+async def test_many_waiting_workers_run_every_job_once(store_url: str) -> None:
     async with serving(store_url) as one, serving(store_url) as two:
         done = Counter[str]()
 

@@ -54,7 +54,7 @@ async def few_connections_are_used(served: Served) -> bool:
     return int(row["number"]) - 1 < 5  # this one is one of them
 
 
-async def test_idle_streams_hold_no_connection_and_ask_nothing_each(
+async def test_idle_streams_hold_no_connections_and_send_no_queries(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K38, F39, SEC-37: what the database is asked does not depend on how many watch."""

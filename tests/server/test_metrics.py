@@ -88,7 +88,7 @@ async def seen(store_url: str) -> AsyncIterator[Served]:
         yield served
 
 
-async def test_a_server_shows_what_000_asks_for_to_the_letter(seen: Served) -> None:
+async def test_a_server_exposes_the_specified_metrics(seen: Served) -> None:
     """R000-53..59, R000-72, C-35: after real requests, real jobs and real failures, on a real socket."""
     await seen.http.post("/jobs", json={"jobType": "echo", "payload": {}})
     with pytest.raises(HoldfastError):
@@ -113,7 +113,7 @@ async def send_two(served: Served, url: str) -> None:
         await served.http.post(f"/api/admin/webhooks/{made.json()['webhook']['webhookId']}/test", headers=ADMIN)
 
 
-async def test_every_name_is_there_from_the_first_scrape_on(served_on_sqlite: Served) -> None:
+async def test_every_metric_is_exposed_from_the_first_scrape(served_on_sqlite: Served) -> None:
     """With HELP and TYPE, also what nothing has fed yet."""
     answer = await served_on_sqlite.http.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -146,7 +146,7 @@ async def test_requests_are_counted_by_route_and_status(served_on_sqlite: Served
     assert 2000 < value(found, "upload_size_bytes", "upload_size_bytes_sum", mime_type="application/json") < 3000
 
 
-async def test_requests_that_come_to_no_route_are_counted_too(fresh_sqlite_url: str) -> None:
+async def test_requests_without_a_route_are_counted(fresh_sqlite_url: str) -> None:
     """Else a server that turns everybody away would look idle."""
     async with serving(fresh_sqlite_url, connections_max=1) as served:
         await served.http.get("/livez")  # and stays
@@ -161,7 +161,7 @@ async def test_requests_that_come_to_no_route_are_counted_too(fresh_sqlite_url: 
     assert value(found, "http_requests_total", route="unknown", method="GET", status_code="503") == 1
 
 
-async def test_jobs_are_counted_where_they_go(served: Served) -> None:
+async def test_job_transitions_are_counted(served: Served) -> None:
     """By the queue that their type names, if they name none; a repeat makes no job."""
     await served.engine.job_types.declare(JobType(name="letter", queue="mail"))
     for key in ("a", "a", "b"):
@@ -173,7 +173,7 @@ async def test_jobs_are_counted_where_they_go(served: Served) -> None:
     assert {one.labels["queue"]: one.value for one in samples} == {"mail": 2, "slow": 1, "default": 1}
 
 
-async def test_queues_workers_and_slots_are_those_of_the_database(served: Served, worker: str) -> None:
+async def test_queue_worker_and_slot_gauges_match_the_database(served: Served, worker: str) -> None:
     await served.engine.heartbeat(worker, [], liveness=Liveness.BUSY, slots=4)
     for tenant in ("acme", "default"):
         await served.engine.create_many([NewJob(type="echo", queue="mail", tenant=tenant) for _ in range(2)])
@@ -188,7 +188,7 @@ async def test_queues_workers_and_slots_are_those_of_the_database(served: Served
     assert 0 <= value(found, "holdfast_queue_stats_age_seconds") < 600
 
 
-async def test_what_workers_lost_and_said_too_late_is_counted(served: Served) -> None:
+async def test_lost_leases_and_stale_writes_are_counted(served: Served) -> None:
     """By itself and in a report with others; the lease of a silent worker is taken, and that is counted too."""
     worker = await hand(served)
     await served.engine.create_many([NewJob(type="echo") for _ in range(3)])
@@ -229,7 +229,7 @@ async def test_attempts_of_http_workers_and_lost_ones_have_a_duration(
     ]
 
 
-async def test_failures_are_shown_as_the_database_counts_them(served: Served, worker: str) -> None:
+async def test_failure_counters_match_the_database(served: Served, worker: str) -> None:
     """R003-132: of all workers, also those that this server knows nothing of; a server that starts shows the same."""
     await served.engine.create_many([NewJob(type="echo", max_attempts=1), NewJob(type="echo", max_attempts=2)])
     first, second = await served.engine.claim(worker, limit=2, instance="one")
@@ -264,7 +264,7 @@ async def test_a_stream_is_counted_when_it_begins_and_shown_while_it_is_open(ser
         assert value(found, "http_requests_total", route="/events", status_code="200") == 1
 
 
-async def test_a_server_says_how_its_broker_does(fresh_sqlite_url: str, redis_server: RedisServer) -> None:
+async def test_broker_metrics_are_exposed(fresh_sqlite_url: str, redis_server: RedisServer) -> None:
     """R003-133: in its health too, which stays good: all goes on without a broker."""
     async with serving(fresh_sqlite_url, dispatch="redis", redis_url=redis_server.url) as served:
         await until(served, "holdfast_broker_up", 1)
@@ -279,7 +279,7 @@ async def test_a_server_says_how_its_broker_does(fresh_sqlite_url: str, redis_se
         assert (health.json()["status"], health.json()["broker"]) == ("ok", "down")
 
 
-async def test_where_there_is_no_broker_it_is_neither_up_nor_down(served_on_sqlite: Served) -> None:
+async def test_without_a_broker_no_broker_state_is_exposed(served_on_sqlite: Served) -> None:
     found = await scraped(served_on_sqlite)
     assert found["holdfast_broker_up"].samples == []
     assert "broker" not in (await served_on_sqlite.http.get("/health")).json()
@@ -288,7 +288,7 @@ async def test_where_there_is_no_broker_it_is_neither_up_nor_down(served_on_sqli
 # -- what nobody can do to them ---------------------------------------------------------------------------------
 
 
-async def test_what_clients_make_up_does_not_make_it_grow(served_on_sqlite: Served) -> None:
+async def test_names_chosen_by_clients_do_not_create_metrics(served_on_sqlite: Served) -> None:
     """SEC-44: a thousand paths, methods, kinds of body and queues; and no tenant is named."""
     http, registry = served_on_sqlite.http, served_on_sqlite.server.metrics
     for n in range(300):
@@ -312,7 +312,7 @@ async def test_what_clients_make_up_does_not_make_it_grow(served_on_sqlite: Serv
     assert len(found["holdfast_queue_jobs"].samples) <= (QUEUES_MAX + 1) * len(STATES)
 
 
-def test_a_queue_that_has_been_shown_is_shown_when_it_is_empty() -> None:
+def test_a_known_queue_is_exposed_when_it_is_empty() -> None:
     """Else whoever watches it could not tell an empty queue from one that was never there."""
     registry = ServerMetrics()
     registry.show_depths(QueueStats(queues={"a": QueueDepth(waiting=2, oldest_seconds=9)}), 0)
@@ -365,7 +365,7 @@ async def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     assert value(found, "holdfast_queue_stats_age_seconds") > 0
 
 
-async def test_a_server_that_cannot_count_says_that_it_never_has(
+async def test_a_server_without_queue_statistics_exposes_their_absence(
     served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def failing(max_age_seconds: float = 10) -> QueueStats:
@@ -380,7 +380,7 @@ async def test_a_server_that_cannot_count_says_that_it_never_has(
 # -- to whom ----------------------------------------------------------------------------------------------------
 
 
-async def test_on_this_machine_whoever_shows_no_key_may_read_them(served_on_sqlite: Served) -> None:
+async def test_on_loopback_metrics_need_no_key(served_on_sqlite: Served) -> None:
     """Keys or no keys. What is shown must be good all the same, and a page from elsewhere gets nothing."""
     http = served_on_sqlite.http
     await served_on_sqlite.engine.keys.create(NewKey())
@@ -392,7 +392,7 @@ async def test_on_this_machine_whoever_shows_no_key_may_read_them(served_on_sqli
     ] == "cross_origin_forbidden"
 
 
-async def test_on_any_other_address_they_are_for_operators(fresh_sqlite_url: str) -> None:
+async def test_on_other_addresses_metrics_need_an_operator_key(fresh_sqlite_url: str) -> None:
     """SEC-44: with a key that may `admin:read`, or the admin secret."""
     async with serving(fresh_sqlite_url, host="0.0.0.0") as served:
         client = (await served.engine.keys.create(NewKey())).text

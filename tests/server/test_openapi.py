@@ -45,7 +45,7 @@ def test_every_route_is_described_and_nothing_else() -> None:
         assert operation(route)["summary"] == route.about
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_has_a_target() -> None:
     for each in inside(DOCUMENT):
         if isinstance(reference := each.get("$ref"), str):
             found: Any = DOCUMENT
@@ -64,7 +64,7 @@ def test_every_type_of_the_document_has_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("route", SHOWN, ids=lambda route: route.name)
-def test_every_example_is_what_its_type_takes(route: Route) -> None:
+def test_every_example_can_be_decoded_by_its_type(route: Route) -> None:
     described = operation(route)
     examples = [(route.body, described["requestBody"])] if route.body is not None else []
     examples += [(kind, described["responses"][str(status)]) for status, kind in route.answers.items()]
@@ -98,14 +98,14 @@ def test_every_example_is_valid_by_its_schema() -> None:
     assert wrong == []
 
 
-def test_every_key_in_an_example_has_the_form_of_a_real_one() -> None:
+def test_every_key_in_an_example_has_the_real_format() -> None:
     keys = [each["apiKey"] for each in inside(DOCUMENT) if isinstance(each.get("apiKey"), str)]
     assert len(keys) >= 2
     assert all(parse(key.encode()) for key in keys)
 
 
 @pytest.mark.parametrize("route", SHOWN, ids=lambda route: route.name)
-def test_what_guards_a_route_is_said_of_it(route: Route) -> None:
+def test_the_security_of_every_route_is_described(route: Route) -> None:
     described = operation(route)
     if route.scope is None:
         assert described["security"] == []
@@ -115,17 +115,17 @@ def test_what_guards_a_route_is_said_of_it(route: Route) -> None:
     assert not route.body or {"400", "413", "415", "422"} <= described["responses"].keys()
 
 
-def test_what_clients_send_may_have_no_other_fields() -> None:
+def test_request_schemas_forbid_additional_properties() -> None:
     for route in SHOWN:
         if route.body is not None:
             assert DOCUMENT["components"]["schemas"][route.body.__name__]["additionalProperties"] is False
 
 
-def test_a_problem_is_described_as_it_is_sent() -> None:
+def test_the_problem_schema_matches_real_problems() -> None:
     assert set(DOCUMENT["components"]["schemas"]["Problem"]["properties"]) == set(wire.Problem.__struct_encode_fields__)
 
 
-async def test_it_is_served_to_anybody_and_once(fresh_sqlite_url: str) -> None:
+async def test_the_document_is_public_and_cached(fresh_sqlite_url: str) -> None:
     async with serving(fresh_sqlite_url) as served:
         first = await served.http.get("/openapi.json")
         assert first.json() == DOCUMENT
@@ -136,7 +136,7 @@ async def test_it_is_served_to_anybody_and_once(fresh_sqlite_url: str) -> None:
         assert changed.status_code == 200
 
 
-async def test_a_head_is_a_get_without_its_body(served: Served) -> None:
+async def test_head_returns_the_headers_of_get(served: Served) -> None:
     answer = await served.http.head("/openapi.json")
     assert (answer.status_code, answer.content) == (200, b"")
     assert int(answer.headers["content-length"]) > 10_000

@@ -99,7 +99,7 @@ POST = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/jso
 # -- heads ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_head_that_is_too_long_is_refused(patient: Served) -> None:
+async def test_request_headers_above_the_limit_are_rejected(patient: Served) -> None:
     """SEC-15: 16 KiB, whether it comes at once or in pieces."""
     async with wire(patient) as client:
         await client.say(GET[:-2] + b"x-long: " + b"a" * 20_000 + b"\r\n\r\n")
@@ -114,25 +114,25 @@ async def test_a_head_that_is_too_long_is_refused(patient: Served) -> None:
         assert await client.is_over()
 
 
-async def test_a_long_head_that_fits_is_answered(patient: Served) -> None:
+async def test_long_request_headers_within_the_limit_are_accepted(patient: Served) -> None:
     async with wire(patient) as client:
         await client.say(GET[:-2] + b"x-long: " + b"a" * 16_000 + b"\r\n\r\n")
         assert (await client.answer())[0] == 200
 
 
-async def test_a_head_that_trickles_is_not_waited_for(quick: Served) -> None:
+async def test_slow_request_headers_time_out(quick: Served) -> None:
     """SEC-16, F15: slow-loris."""
     async with wire(quick) as client, client.trickling(GET[:-4] + b"x" * 9_000):
         assert await client.refusal() == (408, "head_timeout")
         assert await client.is_over()
 
 
-async def test_who_connects_and_says_nothing_is_let_go(quick: Served) -> None:
+async def test_a_silent_connection_is_closed(quick: Served) -> None:
     async with wire(quick) as client:
         assert await client.is_over()
 
 
-async def test_a_second_request_must_not_trickle_either(quick: Served) -> None:
+async def test_slow_headers_of_a_second_request_time_out(quick: Served) -> None:
     async with wire(quick) as client:
         await client.say(GET)
         assert (await client.answer())[0] == 200
@@ -140,7 +140,7 @@ async def test_a_second_request_must_not_trickle_either(quick: Served) -> None:
             assert await client.refusal() == (408, "head_timeout")
 
 
-async def test_what_is_not_http_is_a_problem(patient: Served) -> None:
+async def test_malformed_http_is_a_problem_response(patient: Served) -> None:
     async with wire(patient) as client:
         await client.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n")
         assert await client.refusal() == (400, "malformed_request")
@@ -150,7 +150,7 @@ async def test_what_is_not_http_is_a_problem(patient: Served) -> None:
 # -- bodies and answers -----------------------------------------------------------------------------------------
 
 
-async def test_a_body_that_trickles_is_not_waited_for(quick: Served) -> None:
+async def test_a_slow_request_body_times_out(quick: Served) -> None:
     """SEC-16, F15."""
     async with wire(quick) as client:
         await client.say(POST)
@@ -158,7 +158,7 @@ async def test_a_body_that_trickles_is_not_waited_for(quick: Served) -> None:
             assert await client.refusal() == (408, "body_timeout")
 
 
-async def test_a_body_that_nobody_reads_does_not_hold_the_connection(quick: Served) -> None:
+async def test_an_unread_request_body_does_not_hold_the_connection(quick: Served) -> None:
     """F15: the answer is there before the body, which may go on for ever."""
     async with wire(quick) as client:
         await client.say(POST.replace(b"application/json", b"text/plain"))
@@ -167,7 +167,7 @@ async def test_a_body_that_nobody_reads_does_not_hold_the_connection(quick: Serv
             assert await client.is_over()
 
 
-async def test_a_body_that_comes_after_the_answer_does_no_harm(patient: Served) -> None:
+async def test_a_body_that_arrives_after_the_response_is_ignored(patient: Served) -> None:
     async with wire(patient) as client:
         await client.say(POST.replace(b"application/json", b"text/plain"))
         assert await client.refusal() == (415, "unsupported_media_type")
@@ -184,7 +184,7 @@ async def test_a_connection_reset_mid_body_leaves_nothing_behind(patient: Served
     assert (await patient.http.get("/jobs")).json()["jobs"] == []
 
 
-async def test_who_takes_no_answers_is_hung_up_on(quick: Served) -> None:
+async def test_a_client_that_reads_no_responses_is_disconnected(quick: Served) -> None:
     """F15: trickle reads; the pages asked for are more than the buffers between us hold."""
     host, port = quick.url.removeprefix("http://").split(":")
     with socket.socket() as deaf:
@@ -206,7 +206,7 @@ async def test_an_idle_connection_is_closed(quick: Served) -> None:
         assert await client.is_over()
 
 
-async def test_requests_sent_ahead_are_answered_in_order(patient: Served) -> None:
+async def test_pipelined_requests_are_answered_in_order(patient: Served) -> None:
     async with wire(patient) as client:
         await client.say(GET + GET.replace(b"/livez", b"/nowhere") + GET)
         assert [(await client.answer())[0] for _ in range(3)] == [200, 404, 200]
@@ -215,7 +215,7 @@ async def test_requests_sent_ahead_are_answered_in_order(patient: Served) -> Non
 # -- many -------------------------------------------------------------------------------------------------------
 
 
-async def test_too_many_connections_are_told_so(fresh_sqlite_url: str) -> None:
+async def test_connections_above_the_limit_get_503(fresh_sqlite_url: str) -> None:
     async with served_at(fresh_sqlite_url, connections_max=2) as served, wire(served) as one, wire(served) as two:
         for client in (one, two):
             await client.say(GET)
@@ -228,7 +228,7 @@ async def test_too_many_connections_are_told_so(fresh_sqlite_url: str) -> None:
         assert (await one.answer())[0] == 200
 
 
-async def test_no_answer_names_what_the_server_is_made_of(patient: Served) -> None:
+async def test_no_response_names_the_server_software(patient: Served) -> None:
     """SEC-20."""
     async with wire(patient) as client:
         await client.say(GET)
@@ -237,7 +237,7 @@ async def test_no_answer_names_what_the_server_is_made_of(patient: Served) -> No
         assert "x-powered-by" not in headers
 
 
-async def test_no_other_origin_is_let_in(patient: Served) -> None:
+async def test_no_cross_origin_request_is_allowed(patient: Served) -> None:
     """SEC-38: CORS is off: there is no such header, and a preflight is not answered."""
     ask = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
     for answer in (
@@ -252,7 +252,7 @@ async def test_no_other_origin_is_let_in(patient: Served) -> None:
 # -- start and stop ---------------------------------------------------------------------------------------------
 
 
-def test_a_taken_port_is_a_sentence() -> None:
+def test_a_port_in_use_is_an_error_message() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(Invalid, match=f"cannot listen on 127.0.0.1 port {port}: the port is in use") as refused:
@@ -260,7 +260,7 @@ def test_a_taken_port_is_a_sentence() -> None:
         assert refused.value.code == "cannot_listen"
 
 
-def test_the_next_free_port_is_taken_where_that_is_wished() -> None:
+def test_the_next_free_port_is_used_on_request() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with listen("127.0.0.1", port, ports=20) as found:
@@ -275,12 +275,12 @@ def test_the_next_free_port_is_taken_where_that_is_wished() -> None:
         ("127.0.0.1", 70_000, "invalid port 70000"),
     ],
 )
-def test_an_address_that_cannot_be_is_a_sentence(host: str, port: int, says: str) -> None:
+def test_an_invalid_listen_address_is_an_error_message(host: str, port: int, says: str) -> None:
     with pytest.raises(Invalid, match=says):
         listen(host, port)
 
 
-def test_an_address_of_the_sixth_version_is_shown_in_brackets() -> None:
+def test_an_ipv6_address_is_shown_in_brackets() -> None:
     try:
         listening = listen("::1", 0)
     except Invalid:
@@ -289,7 +289,7 @@ def test_an_address_of_the_sixth_version_is_shown_in_brackets() -> None:
         assert address(listening).startswith("http://[::1]:")
 
 
-async def test_whoever_waits_is_let_go_when_the_server_stops(fresh_sqlite_url: str) -> None:
+async def test_waiting_requests_end_when_the_server_stops(fresh_sqlite_url: str) -> None:
     """A claim that waits answers that there is nothing, a stream ends, and neither holds up the stop."""
     async with served_at(fresh_sqlite_url) as served:
         worker = await served.register()

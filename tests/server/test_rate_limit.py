@@ -31,7 +31,7 @@ def taken(rates: RateLimit, caller: str, per_second: float, tries: int) -> int:
     return count
 
 
-def test_a_seconds_worth_may_come_at_once_and_then_evenly(clock: WholeClock) -> None:
+def test_the_rate_limit_allows_a_burst_of_one_second(clock: WholeClock) -> None:
     rates = RateLimit(clock)
     assert taken(rates, "a", 10, tries=50) == 10
     clock.advance(0.5)
@@ -41,7 +41,7 @@ def test_a_seconds_worth_may_come_at_once_and_then_evenly(clock: WholeClock) -> 
     assert taken(rates, "b", 10, tries=50) == 10, "each has a rate of its own"
 
 
-def test_less_than_one_a_second_is_one_now_and_then(clock: WholeClock) -> None:
+def test_a_rate_below_one_per_second_allows_single_requests(clock: WholeClock) -> None:
     rates = RateLimit(clock)
     assert taken(rates, "a", 0.1, tries=5) == 1
     clock.advance(9)
@@ -51,7 +51,7 @@ def test_less_than_one_a_second_is_one_now_and_then(clock: WholeClock) -> None:
 
 
 @pytest.mark.parametrize("per_second", [0.1, 1, 3, 1000])
-def test_whoever_waits_as_told_gets_in(clock: WholeClock, per_second: float) -> None:
+def test_a_request_after_retry_after_is_accepted(clock: WholeClock, per_second: float) -> None:
     rates = RateLimit(clock)
     for _ in range(3):
         taken(rates, "a", per_second, tries=2000)
@@ -61,7 +61,7 @@ def test_whoever_waits_as_told_gets_in(clock: WholeClock, per_second: float) -> 
         rates.take("a", per_second)
 
 
-def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_rates_is_bounded(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "ENTRIES_MAX", 10)
     rates = RateLimit(clock)
     for number in range(100):
@@ -69,7 +69,7 @@ def test_what_is_remembered_of_rates_does_not_grow(clock: WholeClock, monkeypatc
     assert len(rates._due) == 10
 
 
-def test_what_is_remembered_of_failures_does_not_grow(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_failed_logins_is_bounded(clock: WholeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-7: and whoever goes on failing is not forgotten among the many names he invents."""
     monkeypatch.setattr(rate_limit, "ENTRIES_MAX", 10)
     failures = FailedLogins(clock)
@@ -80,7 +80,7 @@ def test_what_is_remembered_of_failures_does_not_grow(clock: WholeClock, monkeyp
         failures.check("192.0.2.1")
 
 
-def test_failures_of_long_ago_count_no_more(clock: WholeClock) -> None:
+def test_old_failed_logins_are_not_counted(clock: WholeClock) -> None:
     failures = FailedLogins(clock)
     for _ in range(FAILURES_MAX - 1):
         failures.add("a")
@@ -104,7 +104,7 @@ def test_all_addresses_of_one_ipv6_network_are_one_source() -> None:
     assert source_of("") == ""
 
 
-async def test_of_a_thousand_wrong_keys_most_are_not_heard_and_the_right_one_is(fresh_sqlite_url: str) -> None:
+async def test_most_of_a_thousand_wrong_keys_are_blocked_and_the_right_one_is_accepted(fresh_sqlite_url: str) -> None:
     """SEC-7: nobody is locked out by what others do at the same address, or with the same key's id."""
     async with serving(fresh_sqlite_url) as served:
         key, text = await served.engine.keys.create(NewKey())
@@ -135,7 +135,7 @@ async def code_of(auth: Authenticator, headers: dict[bytes, bytes], source: str,
         return refused.code
 
 
-async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: Engine, clock: WholeClock) -> None:
+async def test_an_address_that_guesses_the_admin_secret_is_blocked(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: not even when it is right at last; others are."""
     auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=False)
     guesses = [with_secret(f"guess {number}") for number in range(FAILURES_MAX)]
@@ -146,7 +146,7 @@ async def test_a_source_that_guesses_at_the_admin_secret_is_not_heard(engine: En
     assert await code_of(auth, with_secret(SECRET), "192.0.2.1", Scope.ADMIN_READ) == "admin secret"
 
 
-async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: Engine, clock: WholeClock) -> None:
+async def test_guesses_of_one_key_are_counted_across_addresses(engine: Engine, clock: WholeClock) -> None:
     """SEC-7: per key id."""
     auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=False)
     key, text = await engine.keys.create(NewKey())
@@ -158,7 +158,7 @@ async def test_guesses_at_one_key_are_counted_wherever_they_come_from(engine: En
     assert await code_of(auth, with_key(text), "192.0.2.1") == key.id
 
 
-async def test_a_key_has_a_rate_of_its_own_else_that_of_the_server(engine: Engine, clock: WholeClock) -> None:
+async def test_a_key_uses_its_own_rate_or_the_default(engine: Engine, clock: WholeClock) -> None:
     auth = Authenticator(engine, clock, admin_secret=SECRET, allow_local=True, rate_per_second=2)
     assert [await code_of(auth, LOCAL, "") for _ in range(3)] == ["local"] * 2 + ["too_many_requests"]
     fast, fast_text = await engine.keys.create(NewKey(rate_per_second=4))
@@ -175,7 +175,7 @@ async def test_without_a_rate_there_is_no_limit(engine: Engine, clock: WholeCloc
         assert isinstance(await auth.authenticate(LOCAL, "", Scope.JOBS_READ), Caller)
 
 
-async def test_over_http_too_fast_is_429_with_retry_after(store_url: str) -> None:
+async def test_an_exceeded_rate_limit_is_429_with_retry_after(store_url: str) -> None:
     async with serving(store_url) as served:
         _, text = await served.engine.keys.create(NewKey(rate_per_second=0.001))
         answers = [await served.http.get("/jobs", headers=bearer(text)) for _ in range(2)]

@@ -95,7 +95,7 @@ async def as_stored(served: Served, job_id: str) -> Any:
 # -- copies -----------------------------------------------------------------------------------------------------------
 
 
-async def test_who_asks_again_is_answered_from_the_copy(
+async def test_a_repeated_read_is_served_from_the_cache(
     served: Served, other: Served, redis_server: RedisServer, asked: list[Any]
 ) -> None:
     """R002-45, C-20. With the same ETag, and on any server."""
@@ -110,7 +110,9 @@ async def test_who_asks_again_is_answered_from_the_copy(
     assert not asked
 
 
-async def test_a_copy_follows_its_job(served: Served, redis_server: RedisServer, asked: list[Any]) -> None:
+async def test_the_cache_follows_changes_of_the_job(
+    served: Served, redis_server: RedisServer, asked: list[Any]
+) -> None:
     """Through its whole life, equal to what the database says, and without its being asked by those who ask."""
     job_id = await created(served)
     await view(served, job_id)
@@ -143,9 +145,7 @@ async def followed(served: Served, job_id: str, **told: Any) -> None:
     assert await view(served, job_id) == await as_stored(served, job_id)
 
 
-async def test_whoever_cancels_a_job_finds_it_canceled(
-    served: Served, other: Served, redis_server: RedisServer
-) -> None:
+async def test_a_read_after_a_cancel_shows_the_cancel(served: Served, other: Served, redis_server: RedisServer) -> None:
     job_id = await created(served)
     await view(served, job_id)
     await copied(served, redis_server, job_id)
@@ -153,7 +153,7 @@ async def test_whoever_cancels_a_job_finds_it_canceled(
     assert (await view(served, job_id))["status"] == "CANCELED"
 
 
-async def test_a_job_of_another_tenant_is_no_job(served: Served, redis_server: RedisServer) -> None:
+async def test_a_cached_job_of_another_tenant_is_not_found(served: Served, redis_server: RedisServer) -> None:
     ours, theirs = await client_key(served, "ours"), await client_key(served, "theirs")
     job_id = (await served.http.post("/jobs", json={"jobType": "t", "payload": {}}, headers=bearer(ours))).json()[
         "jobId"
@@ -167,7 +167,7 @@ async def test_a_job_of_another_tenant_is_no_job(served: Served, redis_server: R
     assert (await served.http.get("/jobs/nonsense", headers=bearer(ours))).status_code == 404
 
 
-async def test_who_waits_gets_no_copy(served: Served, redis_server: RedisServer, asked: list[Any]) -> None:
+async def test_prefer_wait_bypasses_the_cache(served: Served, redis_server: RedisServer, asked: list[Any]) -> None:
     job_id = await created(served)
     await view(served, job_id)
     await copied(served, redis_server, job_id)
@@ -176,7 +176,7 @@ async def test_who_waits_gets_no_copy(served: Served, redis_server: RedisServer,
     assert asked
 
 
-async def test_what_somebody_else_put_there_is_not_shown(small: Served, redis_server: RedisServer) -> None:
+async def test_a_forged_cache_entry_is_not_used(small: Served, redis_server: RedisServer) -> None:
     """SEC-23: what is in Redis is not trusted."""
     for forged in (b"", b"x", b"9" * 40 + b"0" * 32 + b'["default",{}]', b"9" * 40, b"\xff" * 300):
         job_id = await created(small)
@@ -184,7 +184,7 @@ async def test_what_somebody_else_put_there_is_not_shown(small: Served, redis_se
         assert await view(small, job_id) == await as_stored(small, job_id)
 
 
-async def test_a_copy_of_one_job_is_none_of_another(small: Served, redis_server: RedisServer) -> None:
+async def test_a_cache_entry_is_not_used_for_another_job(small: Served, redis_server: RedisServer) -> None:
     one, two = await created(small), await created(small)
     await view(small, one)
     await copied(small, redis_server, one)
@@ -192,7 +192,7 @@ async def test_a_copy_of_one_job_is_none_of_another(small: Served, redis_server:
     assert (await view(small, two))["jobId"] == two
 
 
-async def test_a_flushed_redis_is_filled_again(small: Served, redis_server: RedisServer) -> None:
+async def test_a_flushed_cache_is_filled_again(small: Served, redis_server: RedisServer) -> None:
     job_id = await created(small)
     for _ in range(3):
         seen = await view(small, job_id)
@@ -220,7 +220,7 @@ async def test_without_redis_the_database_answers(small: Served, redis_server: R
 
 
 @pytest.mark.parametrize("wrong", [{"redis_url": ""}, {"redis_url": "redis://[oops"}])
-async def test_what_the_settings_get_wrong_is_said_at_once(fresh_sqlite_url: str, wrong: dict[str, str]) -> None:
+async def test_an_invalid_redis_setting_is_an_error_at_once(fresh_sqlite_url: str, wrong: dict[str, str]) -> None:
     with pytest.raises(Invalid, match="HOLDFAST_REDIS"):
         async with serving(fresh_sqlite_url, redis_cache_seconds=5, **wrong):
             pass
@@ -246,9 +246,7 @@ async def some_outline(served: Served) -> JobSummary:
     return outline
 
 
-async def test_something_older_never_takes_the_place_of_something_newer(
-    served_on_sqlite: Served, redis_server: RedisServer
-) -> None:
+async def test_an_older_version_never_replaces_a_newer_one(served_on_sqlite: Served, redis_server: RedisServer) -> None:
     """By version, in whatever order they come."""
     outline = await some_outline(served_on_sqlite)
     versions = [msgspec.structs.replace(outline, version=version) for version in (3, 1, 2, 10, 9)]
@@ -263,21 +261,21 @@ async def test_something_older_never_takes_the_place_of_something_newer(
         assert await cache.get(outline.id, "other") is None
 
 
-async def test_what_took_long_on_its_way_is_not_kept(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+async def test_a_stale_write_is_not_cached(served_on_sqlite: Served, redis_server: RedisServer) -> None:
     outline = await some_outline(served_on_sqlite)
     async with cache_at(redis_server.url) as cache:
         await cache.put([("default", outline, 60)], Clock().monotonic() - 5)
         assert await cache.get(outline.id, "default") is None
 
 
-async def test_a_copy_lasts_no_longer_than_it_may(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+async def test_a_cache_entry_expires(served_on_sqlite: Served, redis_server: RedisServer) -> None:
     outline = await some_outline(served_on_sqlite)
     async with cache_at(redis_server.url) as cache:
         await cache.put([("default", outline, 7)], Clock().monotonic())
         assert 0 < redis_server.say("PTTL", key_of(outline.id)) <= 7000
 
 
-async def test_of_a_large_job_the_database_is_asked(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+async def test_large_jobs_are_not_cached(served_on_sqlite: Served, redis_server: RedisServer) -> None:
     outline = await some_outline(served_on_sqlite)
     large = msgspec.structs.replace(outline, version=2, result=json.dumps("x" * COPY_BYTES_MAX))
     async with cache_at(redis_server.url) as cache:
@@ -287,14 +285,14 @@ async def test_of_a_large_job_the_database_is_asked(served_on_sqlite: Served, re
         assert redis_server.say("STRLEN", key_of(outline.id)) < 100
 
 
-async def test_another_secret_opens_nothing(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+async def test_a_cache_entry_of_another_secret_is_not_used(served_on_sqlite: Served, redis_server: RedisServer) -> None:
     outline = await some_outline(served_on_sqlite)
     async with cache_at(redis_server.url) as cache, cache_at(redis_server.url, secret=b"other") as stranger:
         await cache.put([("default", outline, 60)], Clock().monotonic())
         assert await stranger.get(outline.id, "default") is None
 
 
-async def test_a_frozen_redis_holds_nobody_up(served_on_sqlite: Served, redis_server: RedisServer) -> None:
+async def test_a_frozen_redis_does_not_delay_requests(served_on_sqlite: Served, redis_server: RedisServer) -> None:
     """Tens of milliseconds at first, and then nothing while the breaker is open."""
     outline = await some_outline(served_on_sqlite)
     async with cache_at(redis_server.url) as cache:
@@ -341,7 +339,7 @@ async def heard_of(
     return job_id, worker, dict(words)
 
 
-async def test_progress_and_ends_are_told_on_channels_of_the_subject(
+async def test_progress_and_completion_are_published_on_the_channels_of_the_subject(
     served: Served, other: Served, redis_server: RedisServer
 ) -> None:
     """R003-118, R003-119, R003-120: what a worker straight at the database does, too; once, however many servers; no
@@ -358,7 +356,7 @@ async def test_progress_and_ends_are_told_on_channels_of_the_subject(
     assert told["worker_status"]["workerId"] == worker
 
 
-async def test_a_job_without_a_subject_is_told_by_its_id_and_channels_may_have_a_prefix(
+async def test_a_job_without_a_subject_is_published_by_id_and_channels_can_have_a_prefix(
     fresh_sqlite_url: str, redis_server: RedisServer
 ) -> None:
     """R003-119, R003-120. A prefix is no pattern, whatever letters it has."""
@@ -372,7 +370,7 @@ def channels_of(name: str) -> tuple[str, str]:
     return f"transcode_progress:{name}", f"transcode_complete:{name}"
 
 
-async def test_a_job_that_fails_is_told_to_have_ended(small: Served, redis_server: RedisServer) -> None:
+async def test_a_canceled_job_is_published_on_the_completion_channel(small: Served, redis_server: RedisServer) -> None:
     """R003-120."""
     words: list[tuple[str, Any]] = []
     with listening(redis_server, "transcode_complete:*") as heard:
@@ -384,7 +382,9 @@ async def test_a_job_that_fails_is_told_to_have_ended(small: Served, redis_serve
     assert (channel, told["status"]) == (f"transcode_complete:{job_id}", "CANCELED")
 
 
-async def test_who_subscribes_to_one_channel_by_name_is_heard(fresh_sqlite_url: str, redis_server: RedisServer) -> None:
+async def test_a_subscription_to_one_channel_receives_its_messages(
+    fresh_sqlite_url: str, redis_server: RedisServer
+) -> None:
     """Not only patterns count: the server asks Redis for channels with the literal prefix."""
     words: list[tuple[str, Any]] = []
     async with serving(fresh_sqlite_url, redis_url=redis_server.url, redis_channel_prefix="[s]*:") as served:
@@ -402,9 +402,7 @@ def everything_is_watched(served: Served) -> bool:
     return bool(served.server.feed._watchers.get(feeds.EVERYTHING))
 
 
-async def test_nobody_reads_the_log_for_channels_to_which_nobody_listens(
-    small: Served, redis_server: RedisServer
-) -> None:
+async def test_without_subscribers_the_log_is_not_read(small: Served, redis_server: RedisServer) -> None:
     job_id = await created(small)
     await small.http.post(f"/jobs/{job_id}/cancel")
     await asyncio.sleep(1.5)
@@ -412,7 +410,7 @@ async def test_nobody_reads_the_log_for_channels_to_which_nobody_listens(
     assert not everything_is_watched(small)
 
 
-async def test_a_change_at_one_server_is_seen_at_once_at_another(
+async def test_a_change_at_one_server_is_visible_at_another_at_once(
     served: Served, other: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who watches at another server need not wait for its next look, which here would come much too late."""
@@ -432,9 +430,7 @@ async def test_a_change_at_one_server_is_seen_at_once_at_another(
         other.server.feed.leave(watch)
 
 
-async def test_a_redis_that_is_down_keeps_no_server_from_starting(
-    fresh_sqlite_url: str, redis_server: RedisServer
-) -> None:
+async def test_a_server_starts_without_redis(fresh_sqlite_url: str, redis_server: RedisServer) -> None:
     redis_server.stop(kill=True)
     async with serving(fresh_sqlite_url, redis_url=redis_server.url, redis_cache_seconds=60) as served:
         job_id = await created(served)

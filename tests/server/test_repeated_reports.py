@@ -60,7 +60,7 @@ async def stage(store_url: str) -> AsyncIterator[Stage]:
 
 
 @pytest.mark.parametrize("moment", LATE)
-async def test_what_ended_an_execution_is_answered_again_in_the_same_words(stage: Stage, moment: str) -> None:
+async def test_a_repeated_final_report_gets_the_same_response(stage: Stage, moment: str) -> None:
     engine = stage.served.engine
     for verb, (body, state, otherwise) in ENDS.items():
         job = await stage.running()
@@ -81,7 +81,7 @@ async def test_what_ended_an_execution_is_answered_again_in_the_same_words(stage
 
 
 @pytest.mark.parametrize("moment", LATE[1:])
-async def test_whoever_lost_a_job_is_told_so_and_whether_somebody_has_it(stage: Stage, moment: str) -> None:
+async def test_a_report_with_a_lost_lease_says_whether_another_worker_has_the_job(stage: Stage, moment: str) -> None:
     """R003-109, R003-53, R003-59."""
     for verb in (*ENDS, "progress"):
         job = await stage.running()
@@ -97,7 +97,7 @@ async def test_whoever_lost_a_job_is_told_so_and_whether_somebody_has_it(stage: 
 
 
 @pytest.mark.parametrize("moment", LATE)
-async def test_a_claim_sent_again_takes_no_second_job(stage: Stage, moment: str) -> None:
+async def test_a_repeated_claim_takes_no_second_job(stage: Stage, moment: str) -> None:
     for _ in range(3):
         await stage.served.engine.create(NewJob(type="draw"))
     first = await stage.me.claim(requestId="r", limit=2)
@@ -106,7 +106,7 @@ async def test_a_claim_sent_again_takes_no_second_job(stage: Stage, moment: str)
     assert again == (first if moment == "at once" else [])
 
 
-async def test_progress_and_heartbeats_may_be_sent_as_often_as_one_likes(stage: Stage) -> None:
+async def test_progress_and_heartbeats_can_be_repeated(stage: Stage) -> None:
     job = await stage.running()
     for _ in range(3):
         await stage.me.told("progress", **held(job), progressPercent=40, counters={"pages": 2}, checkpoint=[1])
@@ -115,7 +115,7 @@ async def test_progress_and_heartbeats_may_be_sent_as_often_as_one_likes(stage: 
     assert (running.percent, running.counters, running.checkpoint) == (40, {"pages": 2}, [1])
 
 
-async def test_transcode_refuses_what_comes_after_the_lease_ran_out(stage: Stage) -> None:
+async def test_the_transcode_lifecycle_rejects_reports_after_the_lease_expired(stage: Stage) -> None:
     """R003-59, R003-109, C-29: nobody has the job yet, and still the late worker does not write."""
     job = await stage.running(lifecycle="transcode")
     stage.clock.advance(1801)
@@ -124,7 +124,7 @@ async def test_transcode_refuses_what_comes_after_the_lease_ran_out(stage: Stage
     assert (await stage.served.engine.reads.get(job["jobId"])).state == "running"
 
 
-async def test_elsewhere_a_lease_that_ran_out_is_still_its_holders(stage: Stage) -> None:
+async def test_other_lifecycles_accept_reports_after_the_lease_expired(stage: Stage) -> None:
     """C-29."""
     job = await stage.running()
     stage.clock.advance(3600)
@@ -134,7 +134,7 @@ async def test_elsewhere_a_lease_that_ran_out_is_still_its_holders(stage: Stage)
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_is_sent_in_whatever_order_there_is_one_outcome(stage: Stage, seed: int) -> None:
+async def test_any_sequence_of_reports_has_one_outcome(stage: Stage, seed: int) -> None:
     """Each execution ends once; the same words are always answered alike; a job is done by at most one of them."""
     chance = random.Random(seed)
     ended: dict[str, tuple[str, int, dict[str, Any]]] = {}  # by token

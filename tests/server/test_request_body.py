@@ -61,7 +61,7 @@ async def served(fresh_sqlite_url: str) -> AsyncIterator[Served]:
         yield served
 
 
-async def test_hostile_bodies_get_a_problem_that_says_what_is_wrong(served: Served) -> None:
+async def test_a_malformed_body_is_a_problem_that_names_the_error(served: Served) -> None:
     """SEC-15, F33."""
     for what, (body, status, code) in HOSTILE.items():
         answer = await served.http.post("/jobs", content=body, headers=JSON)
@@ -74,7 +74,7 @@ async def test_hostile_bodies_get_a_problem_that_says_what_is_wrong(served: Serv
 @pytest.mark.parametrize(
     "name", ["Authorization", "X-Admin-Secret", "Idempotency-Key", "Content-Type", "Last-Event-ID"]
 )
-async def test_a_header_that_says_one_thing_may_be_there_once(served: Served, name: str) -> None:
+async def test_a_singleton_header_may_appear_once(served: Served, name: str) -> None:
     """Whoever stands between us and the client may have looked at the other one."""
     headers = [("Content-Type", "application/json"), *[(name, value) for value in ("application/json", "text/plain")]]
     answer = await served.http.post("/jobs", content=around(b"{}"), headers=headers)
@@ -82,25 +82,25 @@ async def test_a_header_that_says_one_thing_may_be_there_once(served: Served, na
     assert name.lower() in answer.json()["detail"]
 
 
-async def test_a_header_that_is_a_list_may_go_on_in_another_line(served: Served) -> None:
+async def test_a_list_header_may_be_repeated(served: Served) -> None:
     wishes = [("Prefer", "wait=1"), ("Prefer", "respond-async")]
     answer = await served.http.post("/jobs", content=around(b"{}"), headers=[*JSON.items(), *wishes])
     assert (answer.status_code, answer.headers["preference-applied"]) == (202, "wait=1")
 
 
-async def test_of_a_key_said_twice_the_last_counts(served: Served) -> None:
+async def test_the_last_of_two_equal_json_keys_counts(served: Served) -> None:
     answer = await served.http.post("/jobs", content=b'{"jobType":"A","jobType":"B","payload":{}}', headers=JSON)
     assert (await served.engine.reads.get(answer.json()["jobId"])).type == "B"
 
 
-async def test_the_largest_body_and_payload_are_taken(served: Served) -> None:
+async def test_a_body_of_the_maximum_size_is_accepted(served: Served) -> None:
     payload = {"a": "x" * (262_144 - len('{"a":""}'))}
     assert (await served.http.post("/jobs", json={"jobType": "A", "payload": payload})).status_code == 202
     padded = around(b"{}").ljust(1_048_576)
     assert (await served.http.post("/jobs", content=padded, headers=JSON)).status_code == 202
 
 
-async def test_a_body_without_a_length_is_stopped_at_the_limit(served: Served) -> None:
+async def test_a_chunked_body_is_stopped_at_the_limit(served: Served) -> None:
     """SEC-15: counted while it arrives, not before."""
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -111,7 +111,7 @@ async def test_a_body_without_a_length_is_stopped_at_the_limit(served: Served) -
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
-async def test_not_a_piece_more_is_read_than_the_limit_needs() -> None:
+async def test_reading_stops_at_the_chunk_that_exceeds_the_limit() -> None:
     taken = 0
 
     async def receive() -> dict[str, Any]:
@@ -147,7 +147,7 @@ KINDS = {
 }
 
 
-async def test_only_json_is_read(served: Served) -> None:
+async def test_only_json_bodies_are_accepted(served: Served) -> None:
     """What a form on any web page could send to a server on its visitor's machine is not taken."""
     for kind, status in KINDS.items():
         answer = await served.http.post("/jobs", content=around(b"{}"), headers={"Content-Type": kind})
@@ -177,14 +177,14 @@ QUERIES = {
 }
 
 
-async def test_queries_that_cannot_be_meant_are_refused(served: Served) -> None:
+async def test_invalid_query_parameters_are_rejected(served: Served) -> None:
     for query, (status, code) in QUERIES.items():
         answer = await served.http.get(f"/jobs?{query}")
         assert (answer.status_code, answer.json()["code"]) == (status, code), query[:40]
         assert len(answer.content) < 1000
 
 
-async def test_one_wrong_item_of_many_is_named(served: Served) -> None:
+async def test_the_invalid_item_of_a_list_is_named(served: Served) -> None:
     job: dict[str, Any] = {"jobType": "A", "payload": {}}
     for wrong in ({"jobType": "A"}, {**job, "colour": "red"}, {**job, "tags": [1]}, 5):
         answer = await served.http.post("/jobs/batch", content=json.dumps({"jobs": [job, wrong]}), headers=JSON)

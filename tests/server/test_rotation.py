@@ -13,7 +13,7 @@ from holdfast.server.health_monitor import HealthMonitor
 from tests.worker.lease_holder import until
 
 
-async def test_a_server_is_one_more_and_the_last_of_them(engine: Engine, tmp_path: Path) -> None:
+async def test_a_server_takes_the_last_place_in_the_rotation(engine: Engine, tmp_path: Path) -> None:
     heard: list[Fleet] = []
     pulse = HealthMonitor(engine, Clock(), tmp_path, tell=heard.append)
     await pulse.beat()
@@ -23,7 +23,7 @@ async def test_a_server_is_one_more_and_the_last_of_them(engine: Engine, tmp_pat
     assert heard == [Fleet(1, 0), Fleet(3, 2)]
 
 
-async def test_a_server_that_hears_nothing_of_the_others_is_alone(
+async def test_a_server_that_knows_no_other_processes_is_alone_in_the_rotation(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """K10: nobody is relied upon of whom nothing is known."""

@@ -61,7 +61,7 @@ async def key_with(engine: Engine, scope: str) -> Headers:
 
 
 @pytest.mark.parametrize("scope", [*Scope, *EXTENSION])
-async def test_a_key_opens_the_routes_of_its_scope_and_no_other(closed: Served, scope: str) -> None:
+async def test_a_key_allows_only_the_routes_of_its_scope(closed: Served, scope: str) -> None:
     """SEC-5: deny by default; also the wrong kind of key."""
     headers, wrong = await key_with(closed.engine, scope), {}
     for route in GUARDED:
@@ -73,7 +73,7 @@ async def test_a_key_opens_the_routes_of_its_scope_and_no_other(closed: Served, 
     assert wrong == {}
 
 
-async def test_the_admin_secret_opens_what_is_an_operators_and_nothing_else(closed: Served) -> None:
+async def test_the_admin_secret_allows_only_operator_routes(closed: Served) -> None:
     for route in GUARDED:
         status = (await ask(closed, route, ADMIN)).status_code
         operators = route.scope in (*SCOPES[Kind.ADMIN], *EXTENSION)
@@ -161,7 +161,7 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: stranger.__name__)
-async def test_a_stranger_is_told_so_at_every_door(closed: Served, stranger: Row) -> None:
+async def test_every_route_rejects_a_request_without_a_key(closed: Served, stranger: Row) -> None:
     """No unauthenticated success; the answers do not tell why, nor whether the thing exists."""
     headers = await stranger(closed.engine)
     details = set()
@@ -176,7 +176,7 @@ async def test_a_stranger_is_told_so_at_every_door(closed: Served, stranger: Row
 
 
 @pytest.mark.parametrize("caller", [nobody, gibberish, revoked, secret_wrong], ids=lambda caller: caller.__name__)
-async def test_what_is_open_is_open_to_anybody(closed: Served, caller: Row) -> None:
+async def test_public_routes_need_no_key(closed: Served, caller: Row) -> None:
     headers = await caller(closed.engine)
     for route in OPEN:
         status = (await ask(closed, route, headers)).status_code
@@ -186,7 +186,7 @@ async def test_what_is_open_is_open_to_anybody(closed: Served, caller: Row) -> N
 # -- another tenant ---------------------------------------------------------------------------------------------
 
 
-async def test_a_job_of_another_tenant_looks_like_none(closed: Served) -> None:
+async def test_a_job_of_another_tenant_is_not_found(closed: Served) -> None:
     """SEC-8: to whoever asks, and whatever they ask of it."""
     _, text = await closed.engine.keys.create(NewKey(tenant="another"))
     theirs = (await closed.engine.create(NewJob(type="secret"))).id

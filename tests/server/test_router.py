@@ -22,7 +22,7 @@ PATHS = Router(
         ("/a/1/2", "/a/{b}/{c}", {"b": "1", "c": "2"}),
     ],
 )
-def test_a_path_leads_to_what_stands_there(asked: str, found: str, said: dict[str, str]) -> None:
+def test_a_path_matches_its_route(asked: str, found: str, said: dict[str, str]) -> None:
     assert PATHS.find(asked) == (found, said)
 
 
@@ -30,10 +30,10 @@ def test_a_path_leads_to_what_stands_there(asked: str, found: str, said: dict[st
     "asked",
     ["", "jobs", "//", "/jobs/", "//jobs", "/jobs//events", "/jobs/7/", "/jobs/7/else", "/Jobs", "/a/1", "/a//2"],
 )
-def test_any_other_leads_nowhere(asked: str) -> None:
+def test_an_unknown_path_matches_no_route(asked: str) -> None:
     assert PATHS.find(asked) is None
 
 
-def test_one_place_has_one_name() -> None:
+def test_two_parameter_names_at_one_position_are_an_error() -> None:
     with pytest.raises(ValueError, match="two parameter names"):
         Router({"/jobs/{job}": 1, "/jobs/{id}/events": 2})

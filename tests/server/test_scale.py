@@ -41,7 +41,7 @@ async def queue_up(engine: Engine, queue: str, jobs: int, **more: Any) -> None:
     await engine.create_many([NewJob(type="render", queue=queue, **more) for _ in range(jobs)])
 
 
-async def test_it_tells_what_waits_and_what_is_busy_in_each_queue(served: Served, clock: MovableClock) -> None:
+async def test_scale_returns_waiting_and_running_jobs_by_queue(served: Served, clock: MovableClock) -> None:
     """Issue 5: oldest wait, backlog and busy slots per queue."""
     engine = served.engine
     await retrying(engine, queue="mail")
@@ -60,7 +60,7 @@ async def test_it_tells_what_waits_and_what_is_busy_in_each_queue(served: Served
     assert answer["total"] == {"backlog": 4, "later": 3, "busySlots": 1, "slotsWanted": 5}
 
 
-async def test_the_total_is_that_of_the_queues_that_were_asked_for(served: Served, clock: MovableClock) -> None:
+async def test_the_total_covers_the_requested_queues(served: Served, clock: MovableClock) -> None:
     for queue, jobs in {"mail": 3, "films": 2, "mail.eu": 4, "a b": 5}.items():
         await queue_up(served.engine, queue, jobs)
     assert (await counted(served, clock, queue="mail"))["total"]["backlog"] == 3
@@ -74,20 +74,20 @@ async def test_the_total_is_that_of_the_queues_that_were_asked_for(served: Serve
     assert (await operator(served).get("/scale"))["total"]["backlog"] == 14
 
 
-async def test_a_queue_that_does_not_exist_yet_wants_nobody(served: Served) -> None:
+async def test_an_unknown_queue_needs_no_workers(served: Served) -> None:
     """An autoscaler takes an error for a reason to do nothing, also when the first job comes."""
     answer = await operator(served).get("/scale", queue="tomorrow")
     assert answer["queues"] == {"tomorrow": IDLE}
     assert answer["total"] == IDLE
 
 
-async def test_tenants_are_added_up(served: Served, clock: MovableClock) -> None:
+async def test_the_jobs_of_all_tenants_are_added(served: Served, clock: MovableClock) -> None:
     await queue_up(served.engine, "mail", 2, tenant="acme")
     await queue_up(served.engine, "mail", 3, tenant="bravo")
     assert (await counted(served, clock))["queues"]["mail"]["backlog"] == 5
 
 
-async def test_a_job_that_is_done_is_no_load(served: Served, clock: MovableClock) -> None:
+async def test_finished_jobs_are_not_counted(served: Served, clock: MovableClock) -> None:
     worker, lease = await started(served.engine, queue="mail")
     assert (await counted(served, clock, queue="mail"))["total"]["busySlots"] == 1
     await served.engine.complete(worker, lease.id, lease.token)
@@ -96,20 +96,20 @@ async def test_a_job_that_is_done_is_no_load(served: Served, clock: MovableClock
     assert answer["queues"] == {}
 
 
-async def test_it_tells_the_slots_of_the_workers_that_live(served: Served, clock: MovableClock) -> None:
+async def test_scale_returns_the_slots_of_live_workers(served: Served, clock: MovableClock) -> None:
     await served.engine.workers.register(slots=8)
     disabled = await served.engine.workers.register(slots=4)
     await served.engine.workers.disable(disabled.id)
     assert (await counted(served, clock))["slots"] == 8
 
 
-async def test_a_name_that_no_queue_can_have_is_refused(served: Served) -> None:
+async def test_an_invalid_queue_name_is_rejected(served: Served) -> None:
     for listed in ("", "mail,", " mail", "a\nb", "x" * 201):
         refused = await operator(served).get("/scale", queue=listed, status=422)
         assert refused["code"] == "invalid_field"
 
 
-async def test_before_the_first_count_is_done_it_says_so_instead_of_zero(
+async def test_before_the_first_count_scale_is_503_instead_of_zero(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Zeros would let an autoscaler stop workers that are needed."""
@@ -122,7 +122,7 @@ async def test_before_the_first_count_is_done_it_says_so_instead_of_zero(
     assert (await operator(served).get("/scale", status=503))["code"] == "not_ready"
 
 
-async def test_a_key_that_may_only_look_is_enough(served: Served) -> None:
+async def test_a_read_only_key_is_sufficient(served: Served) -> None:
     """What KEDA carries should open nothing else."""
     reader = await with_key(served, "admin:read")
     assert (await reader.get("/scale", queue="mail"))["total"] == IDLE

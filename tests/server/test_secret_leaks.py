@@ -116,7 +116,7 @@ async def dump(served: Process, url: str) -> str:
         await store.close()
 
 
-async def test_no_secret_is_in_any_log_answer_event_or_table(store_url: str) -> None:
+async def test_no_secret_is_in_any_log_response_event_or_table(store_url: str) -> None:
     url = with_password(store_url)
     async with server_process(url, HOLDFAST_ALERT_WEBHOOK_URL=ALERTS) as served:
         keys = await make_secrets(served.http)
@@ -136,9 +136,7 @@ async def test_no_secret_is_in_any_log_answer_event_or_table(store_url: str) -> 
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
-async def test_what_comes_from_outside_cannot_forge_a_line_of_the_log_nor_run_in_a_page(
-    fresh_sqlite_url: str, forged: str
-) -> None:
+async def test_user_input_cannot_forge_log_lines_or_inject_scripts(fresh_sqlite_url: str, forged: str) -> None:
     async with server_process(fresh_sqlite_url) as served:
         before = len(served.log)
         answers = [

@@ -26,7 +26,7 @@ async def signed_in(served: Served, **words: object) -> tuple[str, str]:
     return key.id, answer.json()["csrfToken"]
 
 
-async def test_a_cookie_stands_for_the_key(served: Served) -> None:
+async def test_a_session_cookie_authenticates_as_its_key(served: Served) -> None:
     key, csrf = await signed_in(served, tenant="acme", subject="alice")
     who = (await served.http.get("/session")).json()
     assert {name: who[name] for name in ("keyId", "kind", "tenant", "subject", "csrfToken")} == {
@@ -44,7 +44,7 @@ async def test_a_cookie_stands_for_the_key(served: Served) -> None:
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
 
 
-async def test_the_cookie_is_not_for_scripts_nor_for_other_sites(served_on_sqlite: Served) -> None:
+async def test_the_cookie_is_http_only_and_same_site(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
     _, text = await served.engine.keys.create(NewKey())
     plain, proxied = (
@@ -71,7 +71,7 @@ async def test_behind_tls_the_cookie_is_secure(fresh_sqlite_url: str) -> None:
             )
 
 
-async def test_what_changes_something_needs_the_token(served_on_sqlite: Served) -> None:
+async def test_unsafe_methods_need_the_csrf_token(served_on_sqlite: Served) -> None:
     """A page from elsewhere can send the cookie, and knows nothing else."""
     served = served_on_sqlite
     _, csrf = await signed_in(served)
@@ -110,7 +110,7 @@ async def test_a_stream_ends_at_sign_out(served_on_sqlite: Served, monkeypatch: 
         assert await reader.next() is None
 
 
-async def test_a_key_in_the_header_wins_over_the_cookie(served_on_sqlite: Served) -> None:
+async def test_a_key_in_the_header_overrides_the_cookie(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
     await signed_in(served, tenant="acme")
     _, other = await served.engine.keys.create(NewKey(tenant="other"))
@@ -133,7 +133,7 @@ async def test_a_session_ends_at_sign_out(served: Served) -> None:
     assert (await served.http.get("/jobs", headers=cookie)).status_code == 401
 
 
-async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> None:
+async def test_a_session_ends_with_its_expiry_or_its_key(store_url: str) -> None:
     clock = WholeClock()
     async with serving(store_url, clock=clock, session_seconds=100) as served:
         key, _ = await signed_in(served)
@@ -152,7 +152,7 @@ async def test_a_session_ends_with_its_time_and_with_its_key(store_url: str) -> 
         assert (await served.http.get("/jobs")).status_code == 401
 
 
-async def test_whoever_tries_keys_is_slowed_down(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_sign_ins_are_rate_limited(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served = served_on_sqlite
     monkeypatch.setattr(rate_limit, "FAILURES_MAX", 3)
     _, good = await served.engine.keys.create(NewKey())
@@ -170,7 +170,7 @@ async def test_signing_in_counts_as_a_request_of_the_key(served_on_sqlite: Serve
     assert 429 in tried, "nobody fills the table of sessions with one key"
 
 
-async def test_a_worker_and_a_page_from_elsewhere_do_not_sign_in(served_on_sqlite: Served) -> None:
+async def test_worker_keys_and_cross_origin_pages_cannot_sign_in(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
     worker = await served.engine.workers.register(name="w")
     _, text = await served.engine.keys.create(NewKey(kind=Kind.WORKER, worker_id=worker.id))
@@ -180,7 +180,7 @@ async def test_a_worker_and_a_page_from_elsewhere_do_not_sign_in(served_on_sqlit
     assert (foreign.status_code, foreign.json()["code"]) == (403, "cross_origin_forbidden")
 
 
-async def test_a_cookie_that_is_over_is_as_good_as_none(served_on_sqlite: Served) -> None:
+async def test_an_expired_cookie_is_ignored(served_on_sqlite: Served) -> None:
     """Browsers send one of another server on this machine too, whatever its port."""
     stale = {"Cookie": f"holdfast_session={'0' * 64}"}
     assert (await served_on_sqlite.http.get("/jobs", headers=stale)).status_code == 200

@@ -32,7 +32,7 @@ async def files(fresh_sqlite_url: str, tmp_path: Path) -> AsyncIterator[Files]:
             yield Files(served, storage, clock)
 
 
-async def test_a_url_reads_one_object_and_parts_of_it(files: Files) -> None:
+async def test_a_signed_url_reads_one_object_and_its_ranges(files: Files) -> None:
     http = files.served.http
     await files.storage.put(KEY, b"0123456789", content_type="video/mp4")
     url = await files.storage.signed_url("GET", KEY, 60)
@@ -47,7 +47,7 @@ async def test_a_url_reads_one_object_and_parts_of_it(files: Files) -> None:
     assert (await http.get(url)).json()["code"] == "signature_expired"
 
 
-async def test_a_url_writes_one_object_within_the_limit_of_the_mount(files: Files) -> None:
+async def test_a_signed_url_writes_one_object_within_the_limit_of_the_mount(files: Files) -> None:
     http, url = files.served.http, await files.storage.signed_url("PUT", KEY, 60)
     put = await http.put(url, content=b"x" * LIMIT, headers={"content-type": "video/mp4"})
     info = await files.storage.head(KEY)

@@ -29,7 +29,7 @@ async def complaint(engine: Engine, secret: str, host: str) -> str:
 
 
 @pytest.mark.parametrize("host", OUTSIDE)
-async def test_an_address_that_others_can_reach_needs_a_key_and_a_secret(engine: Engine, host: str) -> None:
+async def test_a_public_address_requires_a_key_and_an_admin_secret(engine: Engine, host: str) -> None:
     """SEC-6: the start matrix; what is missing is said, and nothing else."""
     for secret in ("", SHORT):
         both = await complaint(engine, secret, host)
@@ -46,22 +46,22 @@ async def test_an_address_that_others_can_reach_needs_a_key_and_a_secret(engine:
     assert SET_A_SECRET in await complaint(engine, SHORT, host)
 
 
-async def test_a_workers_key_will_do(engine: Engine) -> None:
+async def test_a_worker_key_is_sufficient(engine: Engine) -> None:
     await engine.workers.register_with_key(NewWorker(name="w"))
     assert await complaint(engine, GOOD, "0.0.0.0") == ""
 
 
 @pytest.mark.parametrize("host", INSIDE)
-async def test_on_this_machine_nothing_is_needed(engine: Engine, host: str) -> None:
+async def test_loopback_requires_nothing(engine: Engine, host: str) -> None:
     assert await complaint(engine, "", host) == ""
 
 
-def test_what_only_looks_like_this_machine_is_not() -> None:
+def test_an_address_that_only_resembles_loopback_is_public() -> None:
     assert all(is_loopback(host) for host in INSIDE)
     assert not any(is_loopback(host) for host in [*OUTSIDE, "localhost.example", "127.0.0.1.example", "0177.0.0.1"])
 
 
-def test_a_server_without_a_secret_makes_one_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_server_creates_a_secret_file_readable_by_its_owner_only(tmp_path: Path) -> None:
     """SEC-6: no default credentials."""
     folder = tmp_path / "data"
     secret = dev_secret(str(folder))
@@ -72,7 +72,7 @@ def test_a_server_without_a_secret_makes_one_for_its_owner_only(tmp_path: Path) 
     assert [path.name for path in folder.iterdir()] == ["admin-secret"]
 
 
-def test_those_who_start_at_once_get_the_same_secret(tmp_path: Path) -> None:
+def test_concurrent_starts_get_the_same_secret(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: dev_secret(str(tmp_path)), range(32)))) == 1
 
@@ -81,7 +81,7 @@ def test_those_who_start_at_once_get_the_same_secret(tmp_path: Path) -> None:
     ("text", "mode", "says"),
     [("x" * 64, 0o644, "can be read by others"), ("", 0o600, "holds no secret"), ("\xff", 0o600, "cannot be read")],
 )
-def test_a_file_that_keeps_no_secret_is_refused(tmp_path: Path, text: str, mode: int, says: str) -> None:
+def test_an_insecure_secret_file_is_rejected(tmp_path: Path, text: str, mode: int, says: str) -> None:
     path = tmp_path / "admin-secret"
     path.write_text(text, encoding="latin-1")
     path.chmod(mode)
@@ -89,7 +89,7 @@ def test_a_file_that_keeps_no_secret_is_refused(tmp_path: Path, text: str, mode:
         dev_secret(str(tmp_path))
 
 
-def test_where_no_file_can_be_the_setting_is_named(tmp_path: Path) -> None:
+def test_without_a_writable_file_the_error_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file, no folder")
     with pytest.raises(Invalid, match="set HOLDFAST_ADMIN_SECRET instead"):
         dev_secret(str(tmp_path / "data"))

@@ -63,14 +63,14 @@ class TestOfOneJob:
         assert said[2].data["percent"] == 50
         assert (said[2].data["step"], said[2].data["counters"]) == ("half", {"n": 1})
 
-    async def test_what_happens_while_somebody_watches_is_told_at_once(self, served: Served, worker: str) -> None:
+    async def test_new_events_are_sent_at_once(self, served: Served, worker: str) -> None:
         job = await served.engine.create(NewJob(type="mail"))
         async with watching(served, f"/jobs/{job.id}/events") as reader:
             assert (await reader.next()).data["verb"] == "create"
             await finish(served.engine, worker, "mail")
             assert [each.data["verb"] for each in await reader.rest()] == ["claim", "progress", "complete"]
 
-    async def test_states_are_in_the_words_of_the_jobs_lifecycle_and_nothing_inside_is_shown(
+    async def test_events_have_the_status_names_of_the_lifecycle_and_no_internals(
         self, served: Served, worker: str
     ) -> None:
         job = await served.engine.create(NewJob(type="t", lifecycle="orchestration", payload={"secret": "canary"}))
@@ -85,31 +85,31 @@ class TestOfOneJob:
             assert worker not in said.raw
             assert not said.data.keys() & {"attempt", "epoch", "workerId", "actor", "data", "tenant"}
 
-    async def test_it_goes_on_behind_the_last_event_seen(self, served: Served, worker: str) -> None:
+    async def test_a_stream_resumes_after_the_last_event_id(self, served: Served, worker: str) -> None:
         job = await served.engine.create(NewJob(type="mail"))
         await finish(served.engine, worker, "mail")
         async with watching(served, f"/jobs/{job.id}/events", last="2") as reader:
             assert [each.id for each in await reader.rest()] == ["3", "4"]
 
-    async def test_who_has_seen_the_end_is_told_not_to_come_back(self, served: Served, worker: str) -> None:
+    async def test_a_client_that_has_seen_the_last_event_gets_204(self, served: Served, worker: str) -> None:
         job = await served.engine.create(NewJob(type="mail"))
         await finish(served.engine, worker, "mail")
         answer = await served.http.get(f"/jobs/{job.id}/events", headers={"Last-Event-ID": "4"})
         assert answer.status_code == 204
 
-    async def test_unknown_and_foreign_jobs_look_the_same(self, served: Served) -> None:
+    async def test_unknown_jobs_and_jobs_of_other_tenants_are_not_found(self, served: Served) -> None:
         theirs = await served.engine.create(NewJob(type="t", tenant="them"))
         unknown = theirs.id[:-4] + "0000"
         answers = [await served.http.get(f"/jobs/{job_id}/events") for job_id in (theirs.id, unknown, "x")]
         assert [(each.status_code, each.json()["code"]) for each in answers] == [(404, "job_not_found")] * 3
 
-    async def test_an_id_that_it_never_gave_out_is_refused(self, served: Served) -> None:
+    async def test_an_invalid_last_event_id_is_rejected(self, served: Served) -> None:
         job = await served.engine.create(NewJob(type="t"))
         for last in ("-1", "x", "1e3", "9" * 20, "\u0661"):
             answer = await served.http.get(f"/jobs/{job.id}/events", headers={"Last-Event-ID": last.encode()})
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid_cursor"), last
 
-    async def test_head_says_what_it_is_and_does_not_wait(self, served: Served) -> None:
+    async def test_head_returns_the_headers_at_once(self, served: Served) -> None:
         job = await served.engine.create(NewJob(type="t"))
         answer = await served.http.head(f"/jobs/{job.id}/events")
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
@@ -127,7 +127,7 @@ class TestOfOneJob:
 
 
 class TestOfAll:
-    async def test_it_begins_now(self, served: Served, worker: str) -> None:
+    async def test_a_stream_of_all_jobs_starts_at_the_present(self, served: Served, worker: str) -> None:
         await served.engine.create(NewJob(type="before"))
         async with watching(served, "/events") as reader:
             await reader.block()
@@ -137,7 +137,7 @@ class TestOfAll:
         assert [each.event for each in said] == [(job.id, seq) for seq in (1, 2, 3, 4)]
         assert {each.data["jobType"] for each in said} == {"mail"}
 
-    async def test_who_was_cut_off_before_the_first_event_misses_nothing(self, served: Served) -> None:
+    async def test_a_client_disconnected_before_its_first_event_misses_nothing(self, served: Served) -> None:
         async with watching(served, "/events") as reader:
             first = await reader.block()
         assert first.id
@@ -145,7 +145,7 @@ class TestOfAll:
         async with watching(served, "/events", last=first.id) as reader:
             assert (await reader.next()).event == (job.id, 1)
 
-    async def test_it_says_only_what_is_asked_for(self, served: Served) -> None:
+    async def test_a_stream_is_filtered(self, served: Served) -> None:
         async with watching(served, "/events?jobType=mail&queue=fast") as reader:
             await reader.block()
             for job_type, queue in (("mail", "slow"), ("other", "fast"), ("mail", "fast")):
@@ -154,7 +154,7 @@ class TestOfAll:
         [wanted] = [job for job in (await served.engine.reads.page()).jobs if (job.type, job.queue) == ("mail", "fast")]
         assert said.event == (wanted.id, 1)
 
-    async def test_each_tenant_sees_its_own_and_no_trace_of_others(self, served: Served) -> None:
+    async def test_each_tenant_sees_only_its_own_events(self, served: Served) -> None:
         ours, theirs = await key_of(served, "us"), await key_of(served, "them")
         async with (
             watching(served, "/events", headers=bearer(ours)) as we,
@@ -166,11 +166,11 @@ class TestOfAll:
             assert (await they.next()).event == (jobs["them"].id, 1)
 
     @pytest.mark.parametrize("last", ["x", "1.2", "1.1.x", "9" * 19 + ".1." + "0" * 36, "-1.1." + "0" * 36])
-    async def test_an_id_that_it_never_gave_out_is_refused(self, served: Served, last: str) -> None:
+    async def test_an_invalid_last_event_id_is_rejected(self, served: Served, last: str) -> None:
         answer = await served.http.get("/events", headers={"Last-Event-ID": last})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_cursor")
 
-    async def test_who_comes_back_after_very_much_has_happened_gets_all_of_it(
+    async def test_a_client_that_reconnects_late_gets_all_events(
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("holdfast.server.live.event_buffer.ENTRIES_MAX", 50)
@@ -187,7 +187,7 @@ class TestOfAll:
 
 
 class TestForOperators:
-    async def test_they_see_all_tenants_with_everything(self, served: Served, worker: str) -> None:
+    async def test_operators_see_all_events_of_all_tenants(self, served: Served, worker: str) -> None:
         async with watching(served, "/api/admin/events", headers=ADMIN) as reader:
             await reader.block()
             job = await served.engine.create(NewJob(type="t", tenant="them", queue="q"))
@@ -199,14 +199,14 @@ class TestForOperators:
         assert (data["tenant"], data["queue"], data["attempt"], data["workerId"]) == ("them", "q", 1, worker)
         assert (data["actor"], data["data"]["message"]) == ("worker", "broken")
 
-    async def test_they_may_look_at_one_tenant(self, served: Served) -> None:
+    async def test_operators_can_filter_by_tenant(self, served: Served) -> None:
         async with watching(served, "/api/admin/events?tenant=us", headers=ADMIN) as reader:
             await reader.block()
             for tenant in ("them", "us"):
                 await served.engine.create(NewJob(type="t", tenant=tenant))
             assert (await _next_of(reader, "create")).data["tenant"] == "us"
 
-    async def test_they_hear_of_workers_and_clients_do_not(self, served: Served) -> None:
+    async def test_only_operators_receive_worker_events(self, served: Served) -> None:
         """R003-118, R003-121: online, busy, idle, disabled and offline, each once."""
         async with (
             watching(served, "/api/admin/events", headers=ADMIN) as reader,
@@ -225,7 +225,7 @@ class TestForOperators:
         ]
         assert {(each.data["workerId"], each.data["name"]) for each in said} == {(worker.id, "w")}
 
-    async def test_clients_may_not_watch_that(self, served: Served) -> None:
+    async def test_clients_cannot_read_the_operator_stream(self, served: Served) -> None:
         answer = await served.http.get("/api/admin/events")
         assert answer.status_code in (401, 403)
 
@@ -237,7 +237,7 @@ async def _next_of(reader: Watching, *names: str):
 
 
 class TestForm:
-    async def test_it_says_first_when_to_come_back_and_then_that_it_is_there(self, store_url: str) -> None:
+    async def test_a_stream_starts_with_the_retry_interval_and_sends_heartbeats(self, store_url: str) -> None:
         """R003-123: both can be set."""
         async with serving(store_url, sse_heartbeat_seconds=0.05, sse_retry_seconds=1.5) as served:
             job = await served.engine.create(NewJob(type="t"))
@@ -246,7 +246,7 @@ class TestForm:
                 assert (await reader.block()).data["verb"] == "create"
                 assert (await reader.block()).raw == ":"
 
-    async def test_a_heartbeat_says_how_far_the_log_was_read(self, store_url: str) -> None:
+    async def test_a_heartbeat_has_the_position_in_the_log(self, store_url: str) -> None:
         async with serving(store_url, sse_heartbeat_seconds=0.05) as served, watching(served, "/events") as reader:
             start = (await reader.block()).id
             for _ in range(3):
@@ -260,16 +260,14 @@ class TestForm:
                 ours = await served.engine.create(NewJob(type="t"))
                 assert (await again.next()).event == (ours.id, 1)
 
-    async def test_nothing_between_collects_what_should_be_live(self, served: Served) -> None:
+    async def test_the_headers_disable_proxy_buffering(self, served: Served) -> None:
         async with watching(served, "/events") as reader:
             assert reader.answer.headers["cache-control"] == "no-store"
             assert reader.answer.headers["x-accel-buffering"] == "no"
 
 
 class TestLimits:
-    async def test_a_key_may_have_so_many_streams_and_no_more(
-        self, served: Served, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_the_streams_of_a_key_are_limited(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         """SEC-37."""
         monkeypatch.setattr(streams, "STREAMS_PER_KEY", 2)
         mine, other = bearer(await key_of(served, "us")), bearer(await key_of(served, "us"))
@@ -283,13 +281,13 @@ class TestLimits:
         async with watching(served, "/events", headers=mine):
             pass
 
-    async def test_a_server_may_have_so_many_streams_and_no_more(self, store_url: str) -> None:
+    async def test_the_streams_of_a_server_are_limited(self, store_url: str) -> None:
         async with serving(store_url, sse_streams_max=2) as served:
             async with watching(served, "/events"), watching(served, "/events"):
                 assert (await served.http.get("/events")).json()["code"] == "too_many_streams"
             await until_open(served, 0)
 
-    async def test_a_revoked_key_watches_no_longer(self, served: Served) -> None:
+    async def test_revoking_a_key_ends_its_streams(self, served: Served) -> None:
         """SEC-4: within 5 s, also where nothing happens."""
         made = await served.engine.keys.create(NewKey(kind=Kind.CLIENT, tenant="us"))
         other = await key_of(served, "us")
@@ -303,9 +301,7 @@ class TestLimits:
             job = await served.engine.create(NewJob(type="t", tenant="us"))
             assert (await spared.next()).event == (job.id, 1)
 
-    async def test_a_database_that_is_away_for_a_while_ends_no_stream(
-        self, served: Served, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_database_outage_ends_no_stream(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(streams, "CHECK_SECONDS", 0.01)
         asked = []
 
@@ -321,7 +317,7 @@ class TestLimits:
             job = await served.engine.create(NewJob(type="t"))
             assert (await reader.next()).event == (job.id, 1)
 
-    async def test_who_reads_nothing_is_dropped_and_holds_nobody_up(
+    async def test_a_client_that_reads_nothing_is_disconnected_and_delays_no_other(
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """F39."""
@@ -355,7 +351,7 @@ async def test_streams_end_when_the_server_stops(store_url: str) -> None:
         await until_open(served, 0)
 
 
-async def test_a_stream_that_is_asked_for_while_the_server_stops_has_an_end_and_no_accident(
+async def test_a_stream_requested_while_the_server_stops_ends_without_error(
     served_on_sqlite: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     served_on_sqlite.server.stop()
@@ -365,7 +361,7 @@ async def test_a_stream_that_is_asked_for_while_the_server_stops_has_an_end_and_
 
 
 class TestChanged:
-    async def test_it_is_told_of_what_happens_to_its_job_and_to_no_other(self, served: Served) -> None:
+    async def test_a_subscription_receives_changes_of_its_job_only(self, served: Served) -> None:
         job, other = [await served.engine.create(NewJob(type="t")) for _ in range(2)]
         async with watching(served, "/events") as reader:
             await reader.block()
@@ -376,11 +372,11 @@ class TestChanged:
             await served.engine.cancel(job.id)
             assert await waiting
 
-    async def test_it_does_not_wait_for_what_has_happened_already(self, served: Served) -> None:
+    async def test_a_subscription_does_not_wait_for_past_changes(self, served: Served) -> None:
         job = await served.engine.create(NewJob(type="t"))
         await served.engine.cancel(job.id)
         assert await served.server.feed.changed(job.id, 30, seen=1)
 
-    async def test_it_waits_no_longer_than_it_is_told_to(self, served: Served) -> None:
+    async def test_a_subscription_waits_until_its_timeout(self, served: Served) -> None:
         job = await served.engine.create(NewJob(type="t"))
         assert not await served.server.feed.changed(job.id, 0, seen=1)

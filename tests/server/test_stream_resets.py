@@ -19,7 +19,7 @@ async def place_now(served: Served) -> str:
     return said.id
 
 
-async def test_a_client_that_comes_back_with_an_id_ahead_of_the_log_is_told_to_begin_anew(served: Served) -> None:
+async def test_a_last_event_id_ahead_of_the_log_resets_the_stream(served: Served) -> None:
     pos, job, seq = parse_position(await place_now(served))
     ahead = position_text((pos + 10**6, job, seq))
     async with watching(served, "/events", last=ahead) as reader:
@@ -32,7 +32,7 @@ async def test_a_client_that_comes_back_with_an_id_ahead_of_the_log_is_told_to_b
         assert said.event == (job_id, 1)
 
 
-async def test_a_client_whose_next_events_were_pruned_is_told_that_some_are_missing(served: Served) -> None:
+async def test_a_client_whose_next_events_were_pruned_is_told_about_the_gap(served: Served) -> None:
     before = await place_now(served)
     gone = await served.engine.create(NewJob(type="t"))
     await served.engine.cancel(gone.id)
@@ -52,14 +52,14 @@ async def test_a_client_whose_next_events_were_pruned_is_told_that_some_are_miss
         assert first.name is None, "nothing is missing behind it"
 
 
-async def test_a_client_that_saw_more_of_a_job_than_there_is_gets_all_of_it_again(served: Served) -> None:
+async def test_a_last_event_id_ahead_of_the_job_replays_the_job(served: Served) -> None:
     job = await served.engine.create(NewJob(type="t"))
     async with watching(served, f"/jobs/{job.id}/events", last="7") as reader:
         said = [await reader.next(), await reader.next()]
         assert [(each.name, each.id) for each in said if each] == [("reset", "0"), ("create", "1")]
 
 
-async def test_an_open_stream_is_told_that_the_database_went_back(served: Served) -> None:
+async def test_an_open_stream_is_reset_when_the_database_was_restored(served: Served) -> None:
     async with watching(served, "/events") as reader:
         await served.engine.create(NewJob(type="t"))
         assert await reader.next() is not None

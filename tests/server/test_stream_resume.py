@@ -130,7 +130,7 @@ def tried(ground: Ground, story: Callable[..., Coroutine[Any, Any, None]], *stra
     (seed(ground.sample.number)(run) if soak else run)()
 
 
-def test_all_events_come_once_and_in_order_however_often_the_reader_is_cut_off(ground: Ground) -> None:
+def test_all_events_arrive_once_and_in_order_across_disconnects(ground: Ground) -> None:
     """SEC-37, R003-122: no gap and no repeat in the stream of all jobs, with several writers."""
 
     async def story(writers: list[Plan], cuts: list[Cut]) -> None:
@@ -150,7 +150,7 @@ def test_all_events_come_once_and_in_order_however_often_the_reader_is_cut_off(g
     tried(ground, story, WRITERS, CUTS)
 
 
-def test_a_jobs_events_come_once_and_in_order_however_often_the_reader_is_cut_off(ground: Ground) -> None:
+def test_the_events_of_a_job_arrive_once_and_in_order_across_disconnects(ground: Ground) -> None:
     """The same in the stream of one job, which replays what was before and ends by itself."""
 
     async def story(notes: int, cuts: list[Cut]) -> None:

@@ -21,7 +21,7 @@ def comparable(answer: httpx2.Response, job_id: str) -> Any:
     return answer.status_code, str(body).replace(job_id, "ID"), headers
 
 
-async def test_a_job_of_somebody_else_is_like_one_that_never_was(served: Served, worker: str) -> None:
+async def test_a_job_of_another_tenant_is_indistinguishable_from_a_missing_one(served: Served, worker: str) -> None:
     """SEC-9: every route of clients that names a job, in every state that the other's job may be in."""
     ours = bearer(await client_key(served, "ours"))
     routes = [route for route in ROUTES if "{job_id}" in route.path and route.scope in SCOPES[Kind.CLIENT]]
@@ -39,7 +39,7 @@ async def test_a_job_of_somebody_else_is_like_one_that_never_was(served: Served,
         assert await stored(served.engine, theirs.id) == before
 
 
-async def test_lists_keys_and_places_are_each_tenants_own(served: Served) -> None:
+async def test_lists_and_idempotency_keys_are_separate_for_each_tenant(served: Served) -> None:
     """SEC-11: the same idempotency key twice is two jobs; no list shows the other's."""
     ours, theirs = [bearer(await client_key(served, tenant)) for tenant in ("ours", "theirs")]
     headers = {"Idempotency-Key": "the same"}

@@ -27,7 +27,7 @@ async def test_a_worker_is_registered_by_an_admin_and_gets_a_key_once(served: Se
     assert (await Hand(served.http, worker.id, answer.json()["apiKey"]).claim()) == []
 
 
-async def test_nobody_else_registers_workers(served: Served) -> None:
+async def test_only_an_admin_registers_workers(served: Served) -> None:
     """R003-92."""
     me = await hand(served)
     for headers in ({}, {"X-Admin-Secret": "a guess"}, {"Authorization": f"Bearer {me.key}"}):
@@ -36,7 +36,7 @@ async def test_nobody_else_registers_workers(served: Served) -> None:
     assert len(await served.engine.workers.all()) == 1
 
 
-async def test_what_a_worker_says_of_itself_is_an_object_of_ten_kilobytes_at_most(served: Served) -> None:
+async def test_worker_metadata_is_an_object_of_at_most_ten_kilobytes(served: Served) -> None:
     """R003-95."""
 
     async def refusal(**body: Any) -> tuple[int, str]:
@@ -49,7 +49,7 @@ async def test_what_a_worker_says_of_itself_is_an_object_of_ten_kilobytes_at_mos
     assert await served.engine.workers.all() == []
 
 
-async def test_without_a_key_there_is_no_work(served: Served) -> None:
+async def test_the_worker_api_requires_a_key(served: Served) -> None:
     """R003-99."""
     for verb in ("claim", "heartbeat", "complete", "report"):
         answer = await served.http.post(f"/api/worker/{verb}", json={})
@@ -83,7 +83,7 @@ async def test_a_job_is_claimed_advanced_and_completed(served: Served) -> None:
     assert (await served.engine.reads.get(made.id)).result == {"width": 10}
 
 
-async def test_the_state_is_in_the_words_of_the_lifecycle(served: Served) -> None:
+async def test_the_status_has_the_name_of_the_lifecycle(served: Served) -> None:
     """C-31: also on a server that did not give out the lease, and has to look."""
     me = await hand(served)
     for lifecycle in ("transcode", "images", "generation"):
@@ -119,7 +119,7 @@ async def test_finished_parts_and_the_checkpoint_come_back_with_the_next_attempt
     assert again["parts"][0]["data"] == {"file": "a"}
 
 
-async def test_fail_says_where_the_job_went(served: Served) -> None:
+async def test_fail_returns_the_next_state_of_the_job(served: Served) -> None:
     """R003-72..R003-77."""
     me = await hand(served)
     await served.engine.create(NewJob(type="echo", max_attempts=2))
@@ -135,7 +135,7 @@ async def test_fail_says_where_the_job_went(served: Served) -> None:
     assert buried["status"] == "FAILED"
 
 
-async def test_a_message_that_is_too_long_is_cut_and_not_refused(served: Served) -> None:
+async def test_a_long_error_message_is_truncated_not_rejected(served: Served) -> None:
     """R003-73."""
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))
@@ -146,7 +146,7 @@ async def test_a_message_that_is_too_long_is_cut_and_not_refused(served: Served)
     assert len(error["message"]) <= 4001
 
 
-async def test_a_job_is_handed_back_or_refused_for_good(served: Served) -> None:
+async def test_a_job_is_released_or_rejected(served: Served) -> None:
     me = await hand(served)
     await served.engine.create(NewJob(type="draw", lifecycle="generation"))
     job = await me.claim_one()
@@ -163,7 +163,7 @@ async def test_a_job_is_handed_back_or_refused_for_good(served: Served) -> None:
 # -- heartbeat --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(served: Served) -> None:
+async def test_a_heartbeat_renews_held_leases_and_lists_lost_ones(served: Served) -> None:
     """C-38: an unknown job is lost, not an error."""
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))
@@ -178,20 +178,20 @@ async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(served: Se
     assert (worker.status, worker.slots) == ("busy", 4)
 
 
-async def test_a_worker_says_how_it_does(served: Served) -> None:
+async def test_a_heartbeat_stores_the_status_of_the_worker(served: Served) -> None:
     me = await hand(served)
     for status in ("idle", "busy", "offline", "active"):
         await me.told("heartbeat", status=status)
         assert (await served.engine.workers.get(me.id)).liveness == status
 
 
-async def test_a_word_that_nobody_knows_is_refused(served: Served) -> None:
+async def test_an_unknown_worker_status_is_rejected(served: Served) -> None:
     me = await hand(served)
     answer = await me.say("heartbeat", status="tired")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
 
 
-async def test_a_cancel_is_told_with_the_next_heartbeat_and_the_next_progress(served: Served) -> None:
+async def test_a_cancel_is_returned_by_the_next_heartbeat_and_progress(served: Served) -> None:
     me = await hand(served)
     await served.engine.create(NewJob(type="echo"))
     job = await me.claim_one()
@@ -258,7 +258,7 @@ async def claimed(served: Served, me: Hand, count: int, **job: Any) -> list[dict
     return jobs
 
 
-async def test_many_words_are_answered_each_in_its_place(served: Served) -> None:
+async def test_each_report_of_a_batch_gets_its_own_result(served: Served) -> None:
     me = await hand(served)
     jobs = await claimed(served, me, 6, lifecycle="generation")
     answer = await me.told(
@@ -280,7 +280,7 @@ async def test_many_words_are_answered_each_in_its_place(served: Served) -> None
     assert (await served.engine.reads.get(jobs[0]["jobId"])).result == 1
 
 
-async def test_words_that_come_at_once_share_a_commit_and_not_their_fate(served: Served, asked: list[str]) -> None:
+async def test_concurrent_reports_share_a_commit_and_succeed_independently(served: Served, asked: list[str]) -> None:
     me = await hand(served)
     jobs = await claimed(served, me, 40)
     said = [{**held(job), "result": place} for place, job in enumerate(jobs)]
@@ -293,14 +293,14 @@ async def test_words_that_come_at_once_share_a_commit_and_not_their_fate(served:
     assert results == [*range(7), None, None, *range(9, 40)]
 
 
-async def test_no_job_is_rejected_where_its_lifecycle_knows_no_such_end(served: Served) -> None:
+async def test_reject_is_an_error_in_a_lifecycle_without_it(served: Served) -> None:
     me = await hand(served)
     await served.engine.create(NewJob(type="echo", lifecycle="images"))
     answer = await me.say("reject", **held(await me.claim_one()), errorCode="E")
     assert (answer.status_code, answer.json()["code"]) == (409, "illegal_move")
 
 
-async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Served) -> None:
+async def test_an_invalid_report_does_not_fail_the_others(served: Served) -> None:
     me = await hand(served)
     jobs = await claimed(served, me, 5)
     results: list[Any] = ["a", "b", "x" * 300_000, "d", "e"]
@@ -313,7 +313,7 @@ async def test_a_word_that_is_wrong_does_not_take_the_others_with_it(served: Ser
     assert [(await served.engine.reads.get(job["jobId"])).final for job in jobs] == [True, True, False, True, True]
 
 
-async def test_a_report_has_an_end(served: Served) -> None:
+async def test_the_number_of_reports_in_a_request_is_limited(served: Served) -> None:
     me = await hand(served)
     words = [{"jobId": UNKNOWN_ID, "leaseToken": UNKNOWN_ID}] * 501
     answer = await me.say("report", complete=words, release=words)
@@ -321,7 +321,7 @@ async def test_a_report_has_an_end(served: Served) -> None:
     assert (await me.told("report"))["complete"] == []
 
 
-async def test_what_a_worker_says_wrongly_is_its_own_mistake(served: Served) -> None:
+async def test_an_invalid_report_is_a_client_error(served: Served) -> None:
     """Never a 500."""
     me = await hand(served)
     job = (await claimed(served, me, 1))[0]
@@ -353,7 +353,7 @@ async def test_what_a_worker_says_wrongly_is_its_own_mistake(served: Served) -> 
     assert await stored(served.engine, job["jobId"]) == before
 
 
-async def test_a_job_that_is_done_is_nobodys(served: Served) -> None:
+async def test_a_report_about_a_finished_job_is_rejected(served: Served) -> None:
     me = await hand(served)
     job = (await claimed(served, me, 1))[0]
     await me.told("complete", **held(job))

@@ -49,9 +49,7 @@ async def test_a_file_url_names_the_same_directory(storage: Storage, root: Path)
 
 
 @pytest.mark.parametrize("link", ["out", "in/out", "back"])
-async def test_links_are_not_followed_wherever_they_lead(
-    storage: Storage, root: Path, tmp_path: Path, link: str
-) -> None:
+async def test_symbolic_links_are_not_followed(storage: Storage, root: Path, tmp_path: Path, link: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_bytes(b"secret")
@@ -75,9 +73,7 @@ async def test_links_are_not_followed_wherever_they_lead(
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
 
 
-async def test_a_link_in_the_place_of_a_file_is_not_read_and_may_be_replaced(
-    storage: Storage, root: Path, tmp_path: Path
-) -> None:
+async def test_a_symbolic_link_is_not_read_and_can_be_replaced(storage: Storage, root: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     (root / "a").symlink_to(secret)
@@ -90,14 +86,14 @@ async def test_a_link_in_the_place_of_a_file_is_not_read_and_may_be_replaced(
     assert secret.read_bytes() == b"secret"
 
 
-async def test_what_is_no_file_is_no_object(storage: Storage, root: Path) -> None:
+async def test_only_regular_files_are_objects(storage: Storage, root: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(ObjectNotFound):
         await storage.read("pipe")
     assert await listed(storage) == []
 
 
-async def test_a_key_is_not_also_a_folder(storage: Storage) -> None:
+async def test_a_key_cannot_also_be_a_folder(storage: Storage) -> None:
     await storage.put("a/b", b"x")
     await storage.put("c", b"x")
     for key in ("a", "c/d"):
@@ -108,13 +104,13 @@ async def test_a_key_is_not_also_a_folder(storage: Storage) -> None:
     assert await listed(storage) == ["a/b", "c"]
 
 
-async def test_a_segment_longer_than_a_file_name_is_refused(storage: Storage) -> None:
+async def test_a_key_segment_longer_than_a_file_name_is_rejected(storage: Storage) -> None:
     with pytest.raises(Invalid, match="255") as refused:
         await storage.put("x" * 256, b"x")
     assert refused.value.code == "invalid_object_key"
 
 
-async def test_nothing_is_left_of_what_was_replaced_copied_or_deleted(storage: Storage, root: Path) -> None:
+async def test_replacing_copying_and_deleting_leave_no_files_behind(storage: Storage, root: Path) -> None:
     for content in (b"one", b"two"):
         await storage.put("a/b/c", content, content_type="text/plain", metadata={"n": "1"})
     await storage.copy("a/b/c", "d")
@@ -135,7 +131,7 @@ async def test_an_upload_that_fails_leaves_no_file(storage: Storage, root: Path)
     assert own_files(root) == []
 
 
-async def test_a_copy_where_files_cannot_be_linked_copies_the_bytes(
+async def test_a_copy_without_hard_links_copies_the_bytes(
     storage: Storage, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object, **options: object) -> None:
@@ -150,7 +146,7 @@ async def test_a_copy_where_files_cannot_be_linked_copies_the_bytes(
     assert (root / "a").stat().st_ino != (root / "b").stat().st_ino
 
 
-async def test_writers_and_deleters_of_one_folder_do_not_disturb_each_other(storage: Storage) -> None:
+async def test_concurrent_puts_and_deletes_in_one_folder_succeed(storage: Storage) -> None:
     async def work(n: int) -> None:
         for _ in range(20):
             await storage.put(f"folder/{n}", b"x" * n, content_type=f"text/{n}")
@@ -174,7 +170,7 @@ async def test_a_reader_never_sees_the_description_of_another_version(storage: S
     await writing
 
 
-async def test_a_file_where_the_directory_should_be_is_told(tmp_path: Path) -> None:
+async def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError) as error:
         open_storage(str(tmp_path / "file"))
@@ -182,9 +178,7 @@ async def test_a_file_where_the_directory_should_be_is_told(tmp_path: Path) -> N
     assert str(tmp_path) not in error.value.message
 
 
-async def test_a_directory_that_may_not_be_written_to_is_told(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_read_only_directory_is_an_error(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -194,7 +188,7 @@ async def test_a_directory_that_may_not_be_written_to_is_told(
     assert denied.value.code == "storage_denied"
 
 
-async def test_a_directory_that_is_gone_is_not_a_missing_object(storage: Storage, root: Path) -> None:
+async def test_a_deleted_directory_is_not_reported_as_a_missing_object(storage: Storage, root: Path) -> None:
     """As when a volume is not mounted any more: it may come back."""
     await storage.put("a", b"x")
     os.rename(root, f"{root}-elsewhere")
@@ -206,9 +200,7 @@ async def test_a_directory_that_is_gone_is_not_a_missing_object(storage: Storage
     assert await storage.read("a") == b"x"
 
 
-async def test_a_sweep_passes_over_files_that_others_put_there(
-    opened: Callable[..., Storage], root: Path, clock: MovableClock
-) -> None:
+async def test_a_sweep_ignores_foreign_files(opened: Callable[..., Storage], root: Path, clock: MovableClock) -> None:
     storage = opened("directory", clock=clock)
     for name in (".DS_Store", "job/notes.txt", "job/x/data/a"):
         path = root / ".holdfast/staging" / name
@@ -237,7 +229,7 @@ async def test_unfinished_uploads_of_dead_processes_are_swept(
     assert not left.exists()
 
 
-def test_a_directory_needs_no_obstore_and_the_others_say_how_to_get_it(tmp_path: Path) -> None:
+def test_only_remote_storage_needs_obstore_and_says_how_to_install_it(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 sys.modules["obstore"] = None
@@ -266,7 +258,7 @@ asyncio.run(main())
         assert line.endswith("pip install 'holdfast[storage]'")
 
 
-def test_a_directory_is_made_when_it_is_opened(root: Path) -> None:
+def test_a_directory_is_created_when_it_is_opened(root: Path) -> None:
     assert not root.exists()
     open_storage(str(root))
     assert root.is_dir()

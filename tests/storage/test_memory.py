@@ -29,7 +29,7 @@ def test_a_large_object_is_streamed_in_little_memory(
     assert max(said["put"], said["get"]) <= GROWS_MIB_MAX, said
 
 
-def test_a_process_that_used_storage_exits_in_peace(s3_server: S3Server, s3_url: str) -> None:
+def test_a_process_that_used_storage_exits_cleanly(s3_server: S3Server, s3_url: str) -> None:
     """It was aborted by threads of the library that outlived the interpreter, in one of four runs."""
     keys = {f"AWS_{name.upper()}": value for name, value in s3_server.credentials.items()}
     for _ in range(8):

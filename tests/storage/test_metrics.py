@@ -11,7 +11,7 @@ from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.storage import Storage
 
 
-async def test_watched_storage_counts_its_operations_and_failures(opened: Callable[..., Storage], kind: str) -> None:
+async def test_storage_metrics_count_operations_and_failures(opened: Callable[..., Storage], kind: str) -> None:
     """R000-64, R000-65."""
     registry, storage, metrics = WorkerMetrics(), opened(kind), StorageMetrics()
     registry.adopt(metrics.instruments)

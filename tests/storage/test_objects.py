@@ -29,7 +29,7 @@ async def keys(storage: Storage, prefix: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["a", "a/b/c.txt", ODD, "x" * 200 + "/" + "y" * 200])
-async def test_what_was_put_is_read(storage: Storage, key: str) -> None:
+async def test_a_get_returns_what_was_put(storage: Storage, key: str) -> None:
     await storage.put(key, b"hello")
     assert await storage.read(key) == b"hello"
     assert await keys(storage) == [key]
@@ -44,7 +44,7 @@ async def test_an_object_has_a_size_a_type_metadata_an_etag_and_a_time(storage: 
     assert abs(info.modified - datetime.now(UTC)) < timedelta(hours=1)
 
 
-async def test_an_object_keeps_the_headers_it_is_to_be_served_with(storage: Storage) -> None:
+async def test_an_object_keeps_its_response_headers(storage: Storage) -> None:
     headers = {"cache-control": "public, max-age=60", "content-disposition": 'attachment; filename="a.txt"'}
     given = {name.title(): value for name, value in headers.items()}
     put = await storage.put("a", b"hello", headers=given, metadata={"n": "1"})
@@ -58,13 +58,13 @@ async def test_an_object_keeps_the_headers_it_is_to_be_served_with(storage: Stor
     assert not (await storage.head("a")).headers
 
 
-async def test_without_a_type_it_is_bytes(storage: Storage) -> None:
+async def test_the_default_content_type_is_octet_stream(storage: Storage) -> None:
     await storage.put("a", b"hello")
     assert (await storage.head("a")).content_type == "application/octet-stream"
     assert not (await storage.head("a")).metadata
 
 
-async def test_a_second_put_replaces_all_of_the_first(storage: Storage) -> None:
+async def test_a_second_put_replaces_the_whole_object(storage: Storage) -> None:
     first = await storage.put("a", b"hello", content_type="text/plain", metadata={"n": "1"})
     await storage.put("a", b"hi")
     info = await storage.head("a")
@@ -85,7 +85,7 @@ async def test_a_second_put_replaces_all_of_the_first(storage: Storage) -> None:
     ],
     ids=["nothing", "empty", "small", "one part", "two parts", "three parts"],
 )
-async def test_what_comes_in_chunks_is_stored_whole(storage: Storage, parts: list[bytes]) -> None:
+async def test_an_object_can_be_put_in_chunks(storage: Storage, parts: list[bytes]) -> None:
     info = await storage.put("a", chunks(*parts), content_type="text/plain", metadata={"n": "1"})
     whole = b"".join(parts)
     assert info.size == len(whole)
@@ -94,7 +94,7 @@ async def test_what_comes_in_chunks_is_stored_whole(storage: Storage, parts: lis
     assert await storage.read("a") == whole
 
 
-async def test_a_download_comes_in_chunks_of_bounded_size(storage: Storage) -> None:
+async def test_a_download_has_chunks_of_bounded_size(storage: Storage) -> None:
     whole = b"".join(bytes([n]) * CHUNK_BYTES for n in range(9)) + b"x"
     await storage.put("a", whole)
     download = await storage.get("a")
@@ -115,7 +115,7 @@ async def test_a_download_comes_in_chunks_of_bounded_size(storage: Storage) -> N
         (4, 4, b""),
     ],
 )
-async def test_a_part_of_an_object_is_read(storage: Storage, start: int, end: int | None, expected: bytes) -> None:
+async def test_a_range_of_an_object_can_be_read(storage: Storage, start: int, end: int | None, expected: bytes) -> None:
     await storage.put("a", b"0123456789")
     download = await storage.get("a", start, end)
     assert await download.read() == expected
@@ -123,13 +123,13 @@ async def test_a_part_of_an_object_is_read(storage: Storage, start: int, end: in
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (3, 2)])
-async def test_what_is_no_range_is_refused(storage: Storage, start: int, end: int) -> None:
+async def test_an_invalid_range_is_rejected(storage: Storage, start: int, end: int) -> None:
     with pytest.raises(Invalid) as refused:
         await storage.get("a", start, end)
     assert refused.value.code == "invalid_range"
 
 
-async def test_an_object_that_is_replaced_while_it_is_read_is_not_mixed_with_another(storage: Storage) -> None:
+async def test_a_download_does_not_mix_two_versions_of_an_object(storage: Storage) -> None:
     await storage.put("a", b"x" * (CHUNK_BYTES + 1))
     download = aiter(await storage.get("a"))
     assert set(await anext(download)) == set(b"x")
@@ -140,7 +140,7 @@ async def test_an_object_that_is_replaced_while_it_is_read_is_not_mixed_with_ano
     assert changed.value.code == "object_changed"
 
 
-async def test_what_is_missing_is_not_found(storage: Storage) -> None:
+async def test_a_missing_object_is_not_found(storage: Storage) -> None:
     await storage.put("folder/a", b"")
     for missing in ("b", "folder", "folder/b", "folder/a/b"):
         for asked in (storage.head(missing), storage.get(missing), storage.copy(missing, "c")):
@@ -152,7 +152,7 @@ async def test_what_is_missing_is_not_found(storage: Storage) -> None:
     assert await storage.exists("folder/a")
 
 
-async def test_a_source_that_fails_leaves_nothing(storage: Storage) -> None:
+async def test_a_failed_upload_leaves_no_object(storage: Storage) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"x" * (PART_BYTES + MIB)
         yield b"x"
@@ -164,7 +164,7 @@ async def test_a_source_that_fails_leaves_nothing(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("data", ["text", None, 7, [b"x"]], ids=lambda data: type(data).__name__)
-async def test_what_is_not_bytes_is_refused(storage: Storage, data: Any) -> None:
+async def test_a_put_of_something_other_than_bytes_is_rejected(storage: Storage, data: Any) -> None:
     for given in (data, chunks(b"hello", data, b"more")):
         with pytest.raises(Invalid, match=type(data).__name__) as refused:
             await storage.put("a", given)
@@ -172,7 +172,7 @@ async def test_what_is_not_bytes_is_refused(storage: Storage, data: Any) -> None
     assert await keys(storage) == []
 
 
-async def test_a_source_may_fill_one_buffer_again_and_again(storage: Storage) -> None:
+async def test_a_source_may_reuse_its_buffer(storage: Storage) -> None:
     async def source() -> AsyncIterator[bytes]:
         buffer = bytearray(MIB)
         for n in range(8):
@@ -183,7 +183,7 @@ async def test_a_source_may_fill_one_buffer_again_and_again(storage: Storage) ->
     assert await storage.read("a") == b"".join(bytes([n]) * MIB for n in range(8))
 
 
-async def test_files_are_put_and_saved(storage: Storage, tmp_path: Path) -> None:
+async def test_files_can_be_uploaded_and_downloaded(storage: Storage, tmp_path: Path) -> None:
     whole = b"".join(bytes([n]) * MIB for n in range(7)) + b"end"
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(whole)
@@ -205,7 +205,7 @@ async def test_files_are_put_and_saved(storage: Storage, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("promised", [4, 6])
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_fewer_or_more_bytes_than_promised_are_refused(storage: Storage, promised: int, streamed: bool) -> None:
+async def test_a_wrong_content_length_is_rejected(storage: Storage, promised: int, streamed: bool) -> None:
     await storage.put("a", b"before")
     with pytest.raises(Invalid, match="has 5 bytes") as refused:
         await storage.put("a", chunks(b"he", b"llo") if streamed else b"hello", size=promised)
@@ -215,7 +215,7 @@ async def test_fewer_or_more_bytes_than_promised_are_refused(storage: Storage, p
     assert await storage.read("a") == b"hello"
 
 
-async def test_a_put_that_is_canceled_leaves_nothing(storage: Storage) -> None:
+async def test_a_canceled_put_leaves_no_object(storage: Storage) -> None:
     begun = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -243,7 +243,7 @@ async def test_the_source_is_read_in_the_task_that_puts(storage: Storage) -> Non
     assert await storage.read("a") == b"xxx"
 
 
-async def test_many_puts_that_read_from_the_same_storage_do_not_wait_for_each_other(storage: Storage) -> None:
+async def test_concurrent_puts_from_the_same_storage_do_not_deadlock(storage: Storage) -> None:
     await storage.put("a", b"x" * 100)
 
     async def copied(n: int) -> None:
@@ -253,7 +253,7 @@ async def test_many_puts_that_read_from_the_same_storage_do_not_wait_for_each_ot
     assert len(await keys(storage, "copies")) == 40
 
 
-async def test_a_listing_is_of_a_folder(storage: Storage) -> None:
+async def test_a_listing_contains_the_objects_of_a_folder(storage: Storage) -> None:
     for key in ("a/1", "a/b/2", "ab/3", "c"):
         await storage.put(key, b"x" * len(key))
     assert await keys(storage) == ["a/1", "a/b/2", "ab/3", "c"]
@@ -264,7 +264,7 @@ async def test_a_listing_is_of_a_folder(storage: Storage) -> None:
     assert (info.key, info.size, info.etag, info.modified) == ("a/b/2", 5, head.etag, head.modified)
 
 
-async def test_deleted_objects_are_gone_and_deleting_again_is_no_error(storage: Storage) -> None:
+async def test_deleting_an_object_twice_is_no_error(storage: Storage) -> None:
     for key in ("a/1", "a/2", "b"):
         await storage.put(key, b"x")
     await storage.delete("a/1", "a/2", "missing")
@@ -275,7 +275,7 @@ async def test_deleted_objects_are_gone_and_deleting_again_is_no_error(storage: 
     assert await storage.read("a") == b"where a folder was"
 
 
-async def test_a_folder_is_deleted_with_all_that_is_below_it(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deleting_a_folder_deletes_everything_below_it(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.storage.storage.DELETED_AT_ONCE", 2)
     for key in ("a/1", "a/2", "a/b/3", "a/b/4", "a/c/d/5", "ab", "a.txt"):
         await storage.put(key, b"x")
@@ -288,7 +288,7 @@ async def test_a_folder_is_deleted_with_all_that_is_below_it(storage: Storage, m
         assert refused.value.code == "invalid_object_key"
 
 
-async def test_a_copy_has_all_that_the_object_has_and_outlives_it(storage: Storage) -> None:
+async def test_a_copy_is_complete_and_independent(storage: Storage) -> None:
     await storage.put("a", b"hello", content_type="text/plain", metadata={"n": "1"})
     await storage.put("b", b"before", content_type="text/html")
     await storage.copy("a", "b")
@@ -309,7 +309,7 @@ BAD_KEYS = [
 
 
 @pytest.mark.parametrize("key", BAD_KEYS, ids=lambda key: ascii(key)[:20])
-async def test_a_key_that_might_lead_elsewhere_is_refused(storage: Storage, key: str) -> None:
+async def test_a_key_with_path_traversal_is_rejected(storage: Storage, key: str) -> None:
     for asked in (
         storage.put(key, b""),
         storage.get(key),
@@ -324,7 +324,7 @@ async def test_a_key_that_might_lead_elsewhere_is_refused(storage: Storage, key:
         assert refused.value.code == "invalid_object_key"
 
 
-async def test_the_longest_key_is_taken(storage: Storage) -> None:
+async def test_a_key_of_the_maximum_length_is_accepted(storage: Storage) -> None:
     prefix = len(storage.url.removeprefix("s3://tests/")) + 1 if storage.bucket == "tests" else 0
     key = "/".join(["x" * 127] * 8)[prefix:] + "y"
     await storage.put(key, b"x")
@@ -335,7 +335,7 @@ async def test_the_longest_key_is_taken(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["..", "/a", "a//b", ".holdfast", ".holdfast/staging"])
-async def test_a_prefix_is_as_strict(storage: Storage, prefix: str) -> None:
+async def test_an_invalid_prefix_is_rejected(storage: Storage, prefix: str) -> None:
     with pytest.raises(Invalid):
         await keys(storage, prefix)
 
@@ -365,14 +365,16 @@ async def test_a_prefix_is_as_strict(storage: Storage, prefix: str) -> None:
         ({"headers": {"cache-control": "x" * 1025}}, "invalid_field"),
     ],
 )
-async def test_what_http_cannot_carry_is_refused(storage: Storage, given: dict[str, str], code: str) -> None:
+async def test_metadata_that_http_headers_cannot_carry_is_rejected(
+    storage: Storage, given: dict[str, str], code: str
+) -> None:
     with pytest.raises(Invalid) as refused:
         await storage.put("a", b"x", **given)
     assert refused.value.code == code
     assert not await storage.exists("a")
 
 
-async def test_what_a_source_fails_with_is_no_failure_of_the_storage(
+async def test_an_error_of_the_source_is_raised_unchanged(
     storage: Storage, told: list[tuple[str, BaseException | None]]
 ) -> None:
     """A client that hangs up in the middle of an upload must not look like an outage of S3."""
@@ -388,14 +390,14 @@ async def test_what_a_source_fails_with_is_no_failure_of_the_storage(
     assert told == [("put", None), ("put", None)]
 
 
-async def test_storage_that_was_closed_says_so(storage: Storage) -> None:
+async def test_using_closed_storage_is_an_error(storage: Storage) -> None:
     await storage.close()
     for asked in (storage.put("a", b"x"), storage.put("a", chunks(b"x")), storage.head("a")):
         with pytest.raises(StorageError, match="was closed"):
             await asked
 
 
-async def test_who_watches_is_told_of_each_operation(
+async def test_the_observer_is_called_for_each_operation(
     storage: Storage, told: list[tuple[str, BaseException | None]]
 ) -> None:
     await storage.put("a", b"x")

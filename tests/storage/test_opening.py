@@ -34,7 +34,7 @@ from holdfast.storage import open_storage
         (None, "is empty"),
     ],
 )
-def test_a_url_that_names_no_storage_is_told_without_its_secrets(url: str, fault: str) -> None:
+def test_an_invalid_storage_url_is_an_error_without_its_secrets(url: str, fault: str) -> None:
     with pytest.raises(Invalid, match=fault) as refused:
         open_storage(url)
     assert refused.value.code == "invalid_storage_url"
@@ -42,13 +42,13 @@ def test_a_url_that_names_no_storage_is_told_without_its_secrets(url: str, fault
 
 
 @pytest.mark.parametrize("given", [{"request_seconds": 0}, {"retries": -1}])
-def test_a_limit_that_lets_nothing_through_is_refused(given: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_rejected(given: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as refused:
         open_storage("s3://bucket", **given)
     assert refused.value.code == "invalid_field"
 
 
-def test_a_prefix_has_to_be_one() -> None:
+def test_an_invalid_storage_prefix_is_rejected() -> None:
     with pytest.raises(Invalid) as refused:
         open_storage("s3://bucket/a/../b")
     assert refused.value.code == "invalid_object_key"
@@ -62,6 +62,6 @@ def test_a_prefix_has_to_be_one() -> None:
         ("memory://", "memory://", "memory"),
     ],
 )
-def test_storage_shows_where_it_is(url: str, shown: str, bucket: str) -> None:
+def test_the_repr_of_storage_shows_its_location(url: str, shown: str, bucket: str) -> None:
     storage = open_storage(url, access_key_id="a-key", secret_access_key="hunter2")
     assert (storage.url, storage.bucket, repr(storage)) == (shown, bucket, f"Storage({shown!r})")

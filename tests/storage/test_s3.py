@@ -25,7 +25,7 @@ def ask(url: str, method: str = "GET", body: bytes | None = None) -> tuple[int, 
     return answer.status_code, answer.content
 
 
-async def test_a_url_signed_for_reading_reads_and_does_nothing_else(storage: Storage) -> None:
+async def test_a_url_signed_for_get_allows_only_get(storage: Storage) -> None:
     await storage.put("a b/é.txt", b"hello")
     url = await storage.signed_url("GET", "a b/é.txt", 60)
     assert ask(url) == (200, b"hello")
@@ -35,7 +35,7 @@ async def test_a_url_signed_for_reading_reads_and_does_nothing_else(storage: Sto
     assert SECRET not in url
 
 
-async def test_a_url_signed_for_writing_writes(storage: Storage) -> None:
+async def test_a_url_signed_for_put_allows_put(storage: Storage) -> None:
     url = await storage.signed_url("PUT", "upload", 60)
     assert ask(url, "PUT", b"from outside")[0] == 200
     assert await storage.read("upload") == b"from outside"
@@ -73,7 +73,7 @@ async def uploads(server: S3Server) -> int:
     ],
     ids=["wrong secret", "unknown key", "no bucket", "no server"],
 )
-async def test_what_goes_wrong_has_a_code_and_shows_no_secret(
+async def test_an_s3_error_has_a_code_and_shows_no_secret(
     s3_server: S3Server, url: str, options: dict[str, str], kind: type[HoldfastError], code: str
 ) -> None:
     given = {**s3_server.credentials, **options}
@@ -88,7 +88,7 @@ async def test_what_goes_wrong_has_a_code_and_shows_no_secret(
         assert "127.0.0.1" not in failed.value.message
 
 
-async def test_nothing_is_deleted_in_a_bucket_that_is_not_there(s3_server: S3Server) -> None:
+async def test_deleting_in_a_missing_bucket_is_an_error(s3_server: S3Server) -> None:
     url = f"s3://no-such-bucket?endpoint={s3_server.url}"
     async with open_storage(url, retries=0, **s3_server.credentials) as storage:
         for keys in (["a"], ["a", "b"]):
@@ -98,26 +98,26 @@ async def test_nothing_is_deleted_in_a_bucket_that_is_not_there(s3_server: S3Ser
             await storage.check()
 
 
-async def test_storage_that_works_has_nothing_to_say(storage: Storage) -> None:
+async def test_working_storage_logs_nothing(storage: Storage) -> None:
     await storage.check()
     await storage.put("a", b"x")
     await storage.check()
 
 
-async def test_a_store_that_does_not_answer_is_given_up_in_time(s3_server: S3Server) -> None:
+async def test_a_silent_server_times_out(s3_server: S3Server) -> None:
     url = f"s3://{BUCKET}?endpoint={s3_server.url}"
     async with open_storage(url, request_seconds=0.5, retries=1, **s3_server.credentials) as storage:
         with s3_server.frozen(), pytest.raises(StorageUnavailable):
             await storage.head("a")
 
 
-async def test_what_was_put_outlives_a_restart_of_the_store(storage: Storage, s3_server: S3Server) -> None:
+async def test_objects_survive_a_restart_of_the_server(storage: Storage, s3_server: S3Server) -> None:
     await storage.put("a", b"hello", content_type="text/plain")
     s3_server.restart(kill=False)
     assert await storage.read("a") == b"hello"
 
 
-async def test_credentials_are_those_of_the_environment_if_none_are_given(
+async def test_credentials_default_to_the_environment(
     s3_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3_server.credentials.items():
@@ -128,7 +128,7 @@ async def test_credentials_are_those_of_the_environment_if_none_are_given(
     assert ask(f"{s3_server.url}/{storage.url.removeprefix('s3://')}/a")[0] == 403
 
 
-async def test_the_endpoint_may_be_that_of_the_environment(
+async def test_the_endpoint_defaults_to_the_environment(
     s3_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
@@ -137,20 +137,20 @@ async def test_the_endpoint_may_be_that_of_the_environment(
         assert await storage.read("a") == b"hello"
 
 
-async def test_missing_credentials_are_not_taken_for_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_are_not_reported_as_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # in place of the role of a machine
     async with open_storage("s3://bucket?endpoint=http://127.0.0.1:9", request_seconds=5, retries=0) as storage:
         with pytest.raises(StorageDenied, match="no credentials"):
             await storage.check()
 
 
-async def test_the_headers_of_an_object_are_served_with_it(storage: Storage) -> None:
+async def test_s3_serves_an_object_with_its_headers(storage: Storage) -> None:
     await storage.put("a", b"x", content_type="text/css", headers={"cache-control": "max-age=60"})
     answer = httpx2.get(await storage.signed_url("GET", "a", 60))
     assert (answer.headers["content-type"], answer.headers["cache-control"]) == ("text/css", "max-age=60")
 
 
-async def test_two_prefixes_of_a_bucket_do_not_see_each_other(s3_server: S3Server, s3_url: str) -> None:
+async def test_two_prefixes_of_a_bucket_are_isolated(s3_server: S3Server, s3_url: str) -> None:
     other_url = s3_url.replace("?", "-other?")
     async with (
         open_storage(s3_url, **s3_server.credentials) as one,

@@ -17,7 +17,7 @@ def signer(clock: MovableClock) -> Signer:
     return Signer(SECRET, clock)
 
 
-def test_a_token_holds_for_its_method_and_key_until_it_expires(signer: Signer, clock: MovableClock) -> None:
+def test_a_token_is_valid_for_its_method_and_key_until_it_expires(signer: Signer, clock: MovableClock) -> None:
     token = signer.sign("GET", "a/é b", 60)
     signer.verify(token, "GET", "a/é b")
     clock.advance(59)
@@ -44,7 +44,7 @@ def changed(token: str) -> list[str]:
 
 
 @pytest.mark.parametrize("place", range(9))
-def test_a_changed_token_is_refused(signer: Signer, place: int) -> None:
+def test_a_modified_token_is_rejected(signer: Signer, place: int) -> None:
     with pytest.raises(Forbidden) as refused:
         signer.verify(changed(signer.sign("GET", "a", 60))[place], "GET", "a")
     assert refused.value.code == "invalid_signature"
@@ -53,14 +53,14 @@ def test_a_changed_token_is_refused(signer: Signer, place: int) -> None:
 @pytest.mark.parametrize(
     ("method", "key"), [("PUT", "a"), ("GET", "b"), ("GET", "a/"), ("get", "a"), ("GET", "\ud800")]
 )
-def test_a_token_is_for_nothing_else(signer: Signer, method: str, key: str) -> None:
+def test_a_token_is_invalid_for_another_method_or_key(signer: Signer, method: str, key: str) -> None:
     token = signer.sign("GET", "a", 60)
     with pytest.raises(Forbidden) as refused:
         signer.verify(token, method, key)
     assert refused.value.code == "invalid_signature"
 
 
-def test_another_secret_does_not_verify(signer: Signer, clock: MovableClock) -> None:
+def test_a_token_of_another_secret_is_rejected(signer: Signer, clock: MovableClock) -> None:
     with pytest.raises(Forbidden):
         Signer(b"another secret, long enough", clock).verify(signer.sign("GET", "a", 60), "GET", "a")
 
@@ -68,7 +68,7 @@ def test_another_secret_does_not_verify(signer: Signer, clock: MovableClock) -> 
 @pytest.mark.parametrize(
     ("method", "seconds"), [("POST", 60), ("get", 60), ("GET", 0), ("GET", 604_801), ("GET", 1.5), ("GET", -1)]
 )
-async def test_what_may_not_be_signed(
+async def test_an_invalid_method_or_lifetime_is_rejected(
     signer: Signer, opened: Callable[..., Storage], kind: str, method: str, seconds: int
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -79,7 +79,7 @@ async def test_what_may_not_be_signed(
     assert refused.value.code == "invalid_signed_url"
 
 
-def test_a_short_secret_is_refused_and_a_secret_is_not_shown(signer: Signer) -> None:
+def test_a_short_secret_is_rejected_and_no_secret_is_shown(signer: Signer) -> None:
     with pytest.raises(Invalid, match="16 bytes") as refused:
         Signer(b"short")
     assert refused.value.code == "invalid_signing_secret"
@@ -99,7 +99,9 @@ async def test_a_signed_url_of_storage_without_a_server_carries_a_token(
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
-async def test_without_a_signer_it_says_what_is_missing(opened: Callable[..., Storage], kind: str) -> None:
+async def test_signing_without_a_signer_is_an_error_that_says_what_is_missing(
+    opened: Callable[..., Storage], kind: str
+) -> None:
     with pytest.raises(Invalid, match="signer= and base_url=") as refused:
         await opened(kind).signed_url("GET", "a", 60)
     assert refused.value.code == "no_signer"

@@ -64,7 +64,7 @@ def now(clock: MovableClock) -> MovableClock:
     return clock
 
 
-async def test_what_is_staged_is_not_visible_and_what_is_published_is(storage: Storage) -> None:
+async def test_staged_objects_are_visible_after_publishing(storage: Storage) -> None:
     async with storage.staging(JOB, 3) as staged:
         await staged.put("720p/index.m3u8", b"list", content_type="text/plain", metadata={"n": "1"})
         assert await (await staged.get("720p/index.m3u8")).read() == b"list"
@@ -79,14 +79,14 @@ async def test_what_is_staged_is_not_visible_and_what_is_published_is(storage: S
     assert await staged_keys(storage) == []
 
 
-async def test_a_lease_that_is_lost_before_publishes_nothing(storage: Storage) -> None:
+async def test_a_lost_lease_publishes_nothing(storage: Storage) -> None:
     lease = Lease(epoch=2)
     with pytest.raises(LeaseLost, match="nothing is published"):
         await live(storage, 1, lease.fence(1))
     assert await everything(storage) == []
 
 
-async def test_a_lease_that_is_lost_while_objects_are_copied_publishes_nothing(storage: Storage) -> None:
+async def test_a_lease_lost_during_the_copy_publishes_nothing(storage: Storage) -> None:
     answers = iter([True, False])
 
     async def fence() -> bool:
@@ -97,7 +97,7 @@ async def test_a_lease_that_is_lost_while_objects_are_copied_publishes_nothing(s
     assert await visible(storage) == []
 
 
-async def test_what_was_handed_out_stays_when_the_lease_is_lost_later(storage: Storage) -> None:
+async def test_published_objects_stay_when_the_lease_is_lost_later(storage: Storage) -> None:
     """It may be recorded."""
     answers = iter([True, True, True, False])
 
@@ -113,7 +113,7 @@ async def test_what_was_handed_out_stays_when_the_lease_is_lost_later(storage: S
     assert await visible(storage) == [first["a"]]
 
 
-async def test_a_fence_that_raises_is_heard(storage: Storage) -> None:
+async def test_an_error_of_the_fence_is_raised(storage: Storage) -> None:
     async def fence() -> None:
         raise LeaseLost("it is with another worker")
 
@@ -122,7 +122,7 @@ async def test_a_fence_that_raises_is_heard(storage: Storage) -> None:
     assert await everything(storage) == []
 
 
-async def test_a_fence_need_not_be_async(storage: Storage) -> None:
+async def test_a_fence_may_be_a_sync_function(storage: Storage) -> None:
     """`ctx.progress` of a handler in a thread is not."""
     answers = iter([None, None, None, False])
     async with storage.staging(JOB, 1) as staged:
@@ -134,7 +134,7 @@ async def test_a_fence_need_not_be_async(storage: Storage) -> None:
     assert await visible(storage) == list(published.values())
 
 
-async def test_a_stale_attempt_that_wakes_up_late_never_overwrites_what_a_newer_one_published(
+async def test_a_stale_attempt_never_overwrites_objects_of_a_newer_one(
     storage: Storage,
 ) -> None:
     """It passed its first check, slept through the whole life of its successor, and goes on."""
@@ -154,7 +154,7 @@ async def test_a_stale_attempt_that_wakes_up_late_never_overwrites_what_a_newer_
     assert await storage.read(recorded["a"]) == b"of 2"
 
 
-async def test_attempts_do_not_see_what_others_stage(storage: Storage) -> None:
+async def test_staged_objects_of_attempts_are_isolated(storage: Storage) -> None:
     async with storage.staging(JOB, 1) as one, storage.staging(JOB, 2) as two:
         await one.put("a", b"one")
         await two.put("a", b"two")
@@ -162,7 +162,7 @@ async def test_attempts_do_not_see_what_others_stage(storage: Storage) -> None:
     assert await staged_keys(storage) == []
 
 
-async def test_more_can_be_published_later(storage: Storage) -> None:
+async def test_an_attempt_can_publish_several_times(storage: Storage) -> None:
     async with storage.staging(JOB, 1) as staged:
         await staged.put("a", b"1")
         await staged.publish("results", fence=holds)
@@ -172,7 +172,7 @@ async def test_more_can_be_published_later(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("the answer was lost"), asyncio.CancelledError()])
-async def test_what_was_published_stays_when_the_commit_may_have_happened(
+async def test_published_objects_stay_when_the_outcome_of_the_commit_is_unknown(
     storage: Storage, error: BaseException, now: MovableClock
 ) -> None:
     """A sweep asks the database later, and deletes only what that does not know."""
@@ -192,7 +192,7 @@ async def test_what_was_published_stays_when_the_commit_may_have_happened(
     assert await storage.sweep(3600, recorded=recorded) == 0
 
 
-async def test_what_a_job_published_that_never_completed_is_swept(storage: Storage, now: MovableClock) -> None:
+async def test_published_objects_of_a_job_that_never_completed_are_swept(storage: Storage, now: MovableClock) -> None:
     """The block ends well, the handler returns the keys, and the report is refused: the lease was lost meanwhile."""
     async with storage.staging(JOB, 1) as staged:
         await staged.put("a", b"x")
@@ -210,7 +210,7 @@ async def test_what_a_job_published_that_never_completed_is_swept(storage: Stora
     assert await everything(storage) == []
 
 
-async def test_what_is_published_after_a_confirmation_is_asked_about_again(storage: Storage, now: MovableClock) -> None:
+async def test_objects_published_after_a_confirmation_are_checked_again(storage: Storage, now: MovableClock) -> None:
     async with storage.staging(JOB, 1) as staged:
         await staged.put("a", b"x")
         await staged.publish("results", fence=holds)
@@ -221,7 +221,7 @@ async def test_what_is_published_after_a_confirmation_is_asked_about_again(stora
     assert left.published == tuple(f"results/{JOB}-1/{name}" for name in "ab")
 
 
-async def test_a_copy_that_fails_is_the_error_that_is_raised(storage: Storage) -> None:
+async def test_a_failed_copy_raises_its_own_error(storage: Storage) -> None:
     async with storage.staging(JOB, 1) as staged:
         for n in range(9):
             await staged.put(str(n), b"x")
@@ -243,7 +243,7 @@ async def die(storage: Storage, epoch: int, *, publish: bool) -> dict[str, str]:
     return await staged.publish("results", fence=holds) if publish else {}
 
 
-async def test_leftovers_of_dead_attempts_are_found_by_age_and_swept(storage: Storage, now: MovableClock) -> None:
+async def test_old_staged_objects_of_dead_attempts_are_swept(storage: Storage, now: MovableClock) -> None:
     await die(storage, 1, publish=False)
     published = await die(storage, 2, publish=True)
     asked: list[str] = []
@@ -264,14 +264,14 @@ async def test_leftovers_of_dead_attempts_are_found_by_age_and_swept(storage: St
     assert await everything(storage) == []
 
 
-async def test_an_attempt_that_staged_something_lately_is_left_alone(storage: Storage, now: MovableClock) -> None:
+async def test_a_recently_active_attempt_is_not_swept(storage: Storage, now: MovableClock) -> None:
     """Its age is that of the newest object."""
     await die(storage, 1, publish=True)
     assert await stale_after(storage, now, seconds=3000) == []
     assert [left.epoch for left in await stale_after(storage, now, seconds=3000)] == [1]
 
 
-async def test_a_sweep_that_fails_in_the_middle_is_done_again(storage: Storage, now: MovableClock) -> None:
+async def test_an_interrupted_sweep_is_repeated(storage: Storage, now: MovableClock) -> None:
     published = await die(storage, 1, publish=True)
     now.advance(7200)
 
@@ -288,7 +288,7 @@ async def test_a_sweep_that_fails_in_the_middle_is_done_again(storage: Storage, 
     assert await everything(storage) == []
 
 
-async def test_storage_that_is_away_at_the_end_does_not_fail_the_attempt(
+async def test_unreachable_storage_during_cleanup_does_not_fail_the_attempt(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def away(keys: list[str]) -> None:
@@ -310,14 +310,14 @@ async def test_a_staged_object_is_streamed(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize(("job_id", "epoch"), [("a/b", 1), ("", 1), ("..", 1), (JOB, -1), (JOB, "1"), (JOB, None)])
-async def test_what_names_no_attempt_is_refused(storage: Storage, job_id: str, epoch: int) -> None:
+async def test_an_invalid_attempt_id_is_rejected(storage: Storage, job_id: str, epoch: int) -> None:
     with pytest.raises(Invalid):
         async with storage.staging(job_id, epoch):
             pass
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "", "a//b"])
-async def test_a_name_is_as_strict_as_a_key(storage: Storage, name: str) -> None:
+async def test_an_invalid_object_name_is_rejected(storage: Storage, name: str) -> None:
     async with storage.staging(JOB, 1) as staged:
         with pytest.raises(Invalid) as refused:
             await staged.put(name, b"x")

@@ -58,7 +58,7 @@ async def say_worker(engine: Engine, worker: str, seq: int, status: str, was: st
     )
 
 
-async def test_a_lost_lease_is_told(
+async def test_a_lost_lease_raises_an_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     """R003-89, R003-124."""
@@ -71,7 +71,7 @@ async def test_a_lost_lease_is_told(
     assert (said["count"], said["attempt"], said["error"]) == (1, 1, "lease_expired")
 
 
-async def test_the_last_attempt_is_told(
+async def test_the_failure_of_the_last_attempt_raises_an_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-78, R003-125."""
@@ -82,7 +82,7 @@ async def test_the_last_attempt_is_told(
     assert "canary" not in repr(receiver.got)
 
 
-async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
+async def test_a_permanent_error_and_a_failure_with_attempts_left_raise_no_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     await fail(engine, worker, permanent=True)
@@ -91,7 +91,7 @@ async def test_a_permanent_error_and_a_failure_with_attempts_left_are_not(
     assert told(receiver) == []
 
 
-async def test_a_job_that_dies_of_a_lost_lease_raises_both(
+async def test_a_job_that_dies_of_a_lost_lease_raises_two_alerts(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     await run(engine, worker, type="T", max_attempts=1)
@@ -101,7 +101,7 @@ async def test_a_job_that_dies_of_a_lost_lease_raises_both(
     assert any("it is dead now" in said["message"] for said in told(receiver))
 
 
-async def test_a_type_that_fails_again_and_again_is_told(
+async def test_repeated_failures_of_a_job_type_raise_an_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-82, R003-126."""
@@ -121,7 +121,7 @@ async def test_a_type_that_fails_again_and_again_is_told(
     assert said["message"].startswith("T jobs failed 5 times within 10 minutes")
 
 
-async def test_a_subject_whose_jobs_fail_again_and_again_is_told(
+async def test_repeated_failures_of_a_subject_raise_an_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-126: whatever the types of the jobs; neither other subjects nor jobs without one count."""
@@ -142,7 +142,7 @@ async def test_a_subject_whose_jobs_fail_again_and_again_is_told(
     assert said["message"].startswith("jobs about 'video 7' failed 5 times within 10 minutes")
 
 
-async def test_a_pattern_needs_failures_close_together(
+async def test_failures_far_apart_raise_no_pattern_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     for _ in range(PATTERN_FAILURES + 2):
@@ -152,7 +152,7 @@ async def test_a_pattern_needs_failures_close_together(
     assert told(receiver) == []
 
 
-async def test_a_pattern_is_found_within_one_page_of_the_log_too(
+async def test_a_pattern_within_one_page_of_the_log_raises_an_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     for _ in range(2 * PATTERN_FAILURES):
@@ -162,7 +162,7 @@ async def test_a_pattern_is_found_within_one_page_of_the_log_too(
     assert said["count"] == 2
 
 
-async def test_workers_that_come_and_go_are_told(
+async def test_workers_that_start_and_stop_raise_alerts(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     """R003-127, R003-128."""
@@ -173,7 +173,7 @@ async def test_workers_that_come_and_go_are_told(
     assert {said["workerId"] for said in told(receiver)} == {worker}
 
 
-async def test_a_real_worker_is_told_of_too(
+async def test_a_real_worker_process_raises_alerts(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     worker = await engine.workers.register(name="encoder-1")
@@ -192,7 +192,7 @@ async def test_a_real_worker_is_told_of_too(
     assert told(receiver)[0]["workerId"] == worker.id
 
 
-async def test_a_worker_that_is_switched_off_has_not_started(
+async def test_disabling_a_worker_raises_no_alert(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     for seq, (status, was) in enumerate([("disabled", None), ("offline", "offline"), ("disabled", "offline")]):
@@ -201,7 +201,7 @@ async def test_a_worker_that_is_switched_off_has_not_started(
     assert told(receiver) == []
 
 
-async def test_of_each_kind_one_is_told_per_cooldown_and_the_rest_are_counted(
+async def test_one_alert_of_each_kind_is_sent_per_cooldown_with_the_number_of_others(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     """R003-130."""
@@ -226,7 +226,7 @@ async def test_of_each_kind_one_is_told_per_cooldown_and_the_rest_are_counted(
     assert told(receiver)[2]["alert"] == "stale_job_recovered", "another kind has its own cooldown"
 
 
-async def test_the_cooldown_is_one_for_all_servers(
+async def test_all_servers_share_the_cooldown(
     engine: Engine, couriers: Couriers, receiver: Receiver, worker: str
 ) -> None:
     """R003-130."""
@@ -238,7 +238,7 @@ async def test_the_cooldown_is_one_for_all_servers(
     assert len(receiver.got) == 1
 
 
-async def test_only_the_kinds_in_force_are_told(
+async def test_only_enabled_kinds_of_alerts_are_sent(
     engine: Engine, couriers: Couriers, receiver: Receiver, worker: str
 ) -> None:
     courier = couriers(alerts=AlertSettings(url=receiver.url, kinds=frozenset({"stale_job_recovered"})))
@@ -248,7 +248,7 @@ async def test_only_the_kinds_in_force_are_told(
     assert told(receiver) == []
 
 
-async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couriers, worker: str) -> None:
+async def test_without_an_alert_url_no_alerts_are_sent(engine: Engine, couriers: Couriers, worker: str) -> None:
     """R003-129: empty is off."""
     courier = couriers(alerts=AlertSettings(kinds=ALL))
     assert not await courier.fan_out()
@@ -257,7 +257,7 @@ async def test_without_a_url_there_are_no_alerts(engine: Engine, couriers: Couri
     assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
-async def test_an_alert_waits_ten_seconds_for_its_answer(
+async def test_an_alert_request_times_out_after_ten_seconds(
     engine: Engine, receiver: Receiver, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R003-131: by the settings, and no longer than they say."""
@@ -286,7 +286,7 @@ async def never(got: Got, writer: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
 
 
-async def test_an_alert_is_sent_until_it_is_taken(
+async def test_an_alert_is_retried_until_it_is_accepted(
     engine: Engine,
     alarm: WebhookDeliverer,
     receiver: Receiver,
@@ -305,7 +305,7 @@ async def test_an_alert_is_sent_until_it_is_taken(
     assert "webhook-signature" not in receiver.got[0].headers
 
 
-async def test_alerts_and_webhooks_do_not_get_in_each_other_s_way(
+async def test_alerts_and_webhooks_are_delivered_independently(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, worker: str
 ) -> None:
     await subscribe(engine, receiver.url, events=("job.failed",))
@@ -323,7 +323,7 @@ async def test_a_server_without_a_url_leaves_alerts_to_those_that_have_one(
     assert await engine.webhooks.with_work(alerts=True) == [MAILBOX["job_max_retries_exceeded"]]
 
 
-async def test_what_is_remembered_of_failures_does_not_grow_for_ever(
+async def test_the_memory_of_failures_is_bounded(
     engine: Engine, worker: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.engine.webhooks.alerts.REMEMBERED_MAX", 3)
@@ -353,19 +353,19 @@ SAID = msgspec.json.encode({"alert": "worker_startup", "message": "worker <a> & 
         ("https://example.com/alerts", msgspec.json.decode(SAID)),
     ],
 )
-def test_an_alert_has_the_form_that_its_receiver_takes(url: str, form: dict[str, Any]) -> None:
+def test_an_alert_has_the_format_of_its_receiver(url: str, form: dict[str, Any]) -> None:
     """R003-129."""
     assert msgspec.json.decode(formatted(SAID, Egress().check(url))) == form
 
 
-def test_kinds_are_listed_by_name() -> None:
+def test_the_setting_lists_kinds_of_alerts_by_name() -> None:
     assert kinds_of(" worker_startup, worker_shutdown ,") == {"worker_startup", "worker_shutdown"}
     assert kinds_of("") == frozenset()
     with pytest.raises(UnknownName, match="did you mean 'worker_startup'"):
         kinds_of("worker_start_up")
 
 
-async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
+async def test_a_missing_extension_raises_one_alert_per_cooldown(
     engine: Engine, alarm: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     @effect(engine, "complete")
@@ -392,7 +392,7 @@ async def test_an_extension_that_no_live_process_has_is_told_once_per_cooldown(
     assert await deliver(alarm) == 0
 
 
-async def test_it_is_not_looked_for_where_it_is_not_told(
+async def test_missing_extensions_are_not_queried_when_their_alert_is_disabled(
     engine: Engine, couriers: Couriers, receiver: Receiver
 ) -> None:
     @effect(engine, "complete")

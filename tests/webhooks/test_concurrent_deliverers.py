@@ -14,7 +14,7 @@ from tests.webhooks.receiver import Receiver
 from tests.webhooks.steps import create, deliver, subscribe
 
 
-async def test_two_couriers_share_the_work_and_send_nothing_twice(
+async def test_two_deliverers_share_the_deliveries_and_send_nothing_twice(
     engine: Engine, couriers: Couriers, receiver: Receiver
 ) -> None:
     await subscribe(engine, receiver.url)
@@ -26,7 +26,7 @@ async def test_two_couriers_share_the_work_and_send_nothing_twice(
     assert {got.said["data"]["jobId"] for got in receiver.got} == jobs
 
 
-async def test_it_runs_by_itself_and_wakes_up_for_a_new_webhook(store_url: str, receiver: Receiver) -> None:
+async def test_a_running_deliverer_wakes_up_for_a_new_webhook(store_url: str, receiver: Receiver) -> None:
     """On the real clock, as a server runs it."""
     clock, ids = Clock(), SeededIds(7)
     engine = Engine(await open_store(store_url, clock, ids), clock=clock, ids=ids)

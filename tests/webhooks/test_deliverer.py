@@ -33,7 +33,7 @@ async def hang(got: Got, writer: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
 
 
-async def test_what_arrives_is_signed_and_can_be_checked(
+async def test_a_delivery_has_a_valid_signature(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver, worker: str, clock: MovableClock
 ) -> None:
     """SEC-29: by somebody else's implementation, with the old secret and with the new one."""
@@ -48,7 +48,7 @@ async def test_what_arrives_is_signed_and_can_be_checked(
         assert (said["type"], said["data"]["jobId"]) == ("job.completed", job)
 
 
-async def test_it_is_sent_again_until_somebody_takes_it(
+async def test_a_delivery_is_retried_until_it_is_accepted(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     """F38. The id is the same at each try, the time is not (SEC-29)."""
@@ -69,7 +69,9 @@ async def test_it_is_sent_again_until_somebody_takes_it(
     assert len({got.headers["webhook-timestamp"] for got in receiver.got}) == 4
 
 
-async def test_nobody_there_and_then_somebody(engine: Engine, courier: WebhookDeliverer, clock: MovableClock) -> None:
+async def test_a_delivery_is_retried_while_the_receiver_is_unreachable(
+    engine: Engine, courier: WebhookDeliverer, clock: MovableClock
+) -> None:
     async with receiving() as receiver:
         url = receiver.url
     webhook = await subscribe(engine, url)
@@ -83,7 +85,9 @@ async def test_nobody_there_and_then_somebody(engine: Engine, courier: WebhookDe
     assert (await engine.webhooks.get(webhook)).failing_since is None
 
 
-async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: WebhookDeliverer, clock: MovableClock) -> None:
+async def test_a_delivery_fails_for_good_after_about_a_day(
+    engine: Engine, courier: WebhookDeliverer, clock: MovableClock
+) -> None:
     webhook = await subscribe(engine)
     began = clock.now()
     await create(engine)
@@ -101,7 +105,7 @@ async def test_it_is_given_up_after_about_a_day(engine: Engine, courier: Webhook
     assert await deliver(courier) == 0
 
 
-async def test_who_asks_for_time_gets_it(
+async def test_a_retry_waits_for_retry_after(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver, clock: MovableClock
 ) -> None:
     receiver.answers = [answer(429, retry_after="600"), answer(429, retry_after="999999999")]
@@ -114,7 +118,7 @@ async def test_who_asks_for_time_gets_it(
         clock.advance(most)
 
 
-async def test_gone_means_never_again(
+async def test_a_410_response_disables_the_webhook(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SEC-32."""
@@ -129,7 +133,7 @@ async def test_gone_means_never_again(
     assert len(receiver.got) == 1
 
 
-async def test_a_crash_between_sending_and_noting_sends_it_again_under_the_same_id(
+async def test_a_delivery_interrupted_by_a_crash_is_sent_again_with_the_same_id(
     engine: Engine, couriers: Couriers, receiver: Receiver, clock: MovableClock
 ) -> None:
     """L12."""
@@ -154,7 +158,7 @@ async def test_a_crash_between_sending_and_noting_sends_it_again_under_the_same_
     assert (first.id, first.body) == (second.id, second.body)
 
 
-async def test_one_receiver_that_hangs_does_not_hold_up_the_others(
+async def test_a_hanging_receiver_does_not_delay_others(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver
 ) -> None:
     """SEC-32, F38."""
@@ -172,7 +176,7 @@ async def test_one_receiver_that_hangs_does_not_hold_up_the_others(
         await asyncio.wait([running])
 
 
-async def test_no_more_are_on_their_way_than_there_is_room_for(
+async def test_concurrent_deliveries_are_limited(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliverer_module, "AT_ONCE", 6)
@@ -193,7 +197,7 @@ async def test_no_more_are_on_their_way_than_there_is_room_for(
     assert len(receiver.got) == 6
 
 
-async def test_what_is_not_allowed_is_checked_at_each_try(engine: Engine, receiver: Receiver) -> None:
+async def test_egress_rules_are_checked_at_each_attempt(engine: Engine, receiver: Receiver) -> None:
     """SEC-30: what was stored before the rules were stricter is not sent."""
     webhook = await subscribe(engine, receiver.url)
     await create(engine)
@@ -204,7 +208,7 @@ async def test_what_is_not_allowed_is_checked_at_each_try(engine: Engine, receiv
     assert receiver.got == []
 
 
-async def test_a_test_message_is_sent_once_and_at_once(
+async def test_a_test_delivery_is_sent_once_and_immediately(
     engine: Engine, courier: WebhookDeliverer, receiver: Receiver
 ) -> None:
     receiver.answers = [answer(200, b"hello"), answer(500)]
@@ -216,7 +220,7 @@ async def test_a_test_message_is_sent_once_and_at_once(
     assert receiver.got[0].said["type"] == "webhook.test"
 
 
-async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
+async def test_a_database_outage_is_logged_once_and_deliveries_continue_afterwards(
     engine: Engine,
     courier: WebhookDeliverer,
     receiver: Receiver,
@@ -251,7 +255,7 @@ async def test_a_database_that_is_away_is_told_once_and_then_it_goes_on(
     assert caplog.text.count("cannot send webhooks, retrying: away") == 1
 
 
-async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
+async def test_an_outcome_that_cannot_be_stored_does_not_stop_the_deliverer(
     engine: Engine,
     courier: WebhookDeliverer,
     receiver: Receiver,
@@ -269,7 +273,7 @@ async def test_an_outcome_that_cannot_be_kept_does_not_end_the_courier(
     assert not courier._busy, "its place is free again"
 
 
-async def test_old_deliveries_are_pruned_now_and_then(
+async def test_old_deliveries_are_pruned_periodically(
     engine: Engine, courier: WebhookDeliverer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliverer_module, "PRUNE_SECONDS", 0)
@@ -284,7 +288,7 @@ async def test_old_deliveries_are_pruned_now_and_then(
     assert pruned.is_set()
 
 
-async def test_no_url_and_no_secret_stands_in_the_log(
+async def test_the_log_contains_no_url_and_no_secret(
     engine: Engine, courier: WebhookDeliverer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="holdfast")

@@ -35,7 +35,7 @@ def outcome(engine: Engine, state: str = "delivered", **options: Any) -> Deliver
     return DeliveryOutcome(DeliveryTry(at=engine.ctx.clock.now(), ms=7, status=200), state, **options)  # type: ignore[arg-type]
 
 
-async def test_each_message_is_claimed_once_within_its_lease(engine: Engine, clock: MovableClock) -> None:
+async def test_each_delivery_is_claimed_once_per_lease(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine, count=3)
     assert len(await claim(engine, webhook, 2)) == 2
     assert len(await claim(engine, webhook, 2)) == 1
@@ -45,7 +45,7 @@ async def test_each_message_is_claimed_once_within_its_lease(engine: Engine, clo
     assert [errand.delivery.tries for errand in again] == [2, 2, 2]
 
 
-async def test_the_longest_due_is_claimed_first(engine: Engine, clock: MovableClock) -> None:
+async def test_the_delivery_that_is_due_longest_is_claimed_first(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     [first] = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(first.delivery, outcome(engine, "pending", delay_seconds=50))
@@ -56,14 +56,14 @@ async def test_the_longest_due_is_claimed_first(engine: Engine, clock: MovableCl
     assert errand.delivery.id == first.delivery.id
 
 
-async def test_a_claim_takes_the_messages_of_one_webhook(engine: Engine) -> None:
+async def test_a_claim_returns_deliveries_of_one_webhook(engine: Engine) -> None:
     webhook = await subscribe(engine)
     other = await made(engine)
     assert [errand.delivery.webhook_id for errand in await claim(engine, webhook)] == [webhook]
     assert [errand.delivery.state for errand in await claim(engine, other)] == ["pending"]
 
 
-async def test_only_webhooks_with_something_due_are_worth_a_claim(engine: Engine, clock: MovableClock) -> None:
+async def test_only_webhooks_with_due_deliveries_are_listed_for_claiming(engine: Engine, clock: MovableClock) -> None:
     idle = await subscribe(engine, events=("job.rejected",))
     webhook = await made(engine)
     assert await engine.webhooks.with_work() == [webhook]
@@ -76,7 +76,7 @@ async def test_only_webhooks_with_something_due_are_worth_a_claim(engine: Engine
     assert idle
 
 
-async def test_a_webhook_that_is_off_waits_with_what_it_has(engine: Engine) -> None:
+async def test_a_disabled_webhook_keeps_its_deliveries(engine: Engine) -> None:
     webhook = await made(engine)
     await engine.webhooks.change(webhook, enabled=False)
     assert await engine.webhooks.with_work() == []
@@ -84,7 +84,7 @@ async def test_a_webhook_that_is_off_waits_with_what_it_has(engine: Engine) -> N
     assert await engine.webhooks.with_work() == [webhook]
 
 
-async def test_what_another_courier_is_claiming_is_skipped(fresh_postgres_url: str) -> None:
+async def test_deliveries_locked_by_another_deliverer_are_skipped(fresh_postgres_url: str) -> None:
     engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
     other = await asyncpg.connect(fresh_postgres_url)
     try:
@@ -98,7 +98,7 @@ async def test_what_another_courier_is_claiming_is_skipped(fresh_postgres_url: s
         await engine.close()
 
 
-async def test_what_was_delivered_is_over(engine: Engine, clock: MovableClock) -> None:
+async def test_a_delivered_message_is_final(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine, count=2)
     first, second = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(first.delivery, outcome(engine))
@@ -108,7 +108,7 @@ async def test_what_was_delivered_is_over(engine: Engine, clock: MovableClock) -
     assert (done.state, done.log[0].status, done.finished_at is not None) == ("delivered", 200, True)
 
 
-async def test_a_failed_try_is_due_again_after_its_delay(engine: Engine, clock: MovableClock) -> None:
+async def test_a_failed_delivery_is_due_again_after_its_delay(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "pending", delay_seconds=5))
@@ -120,7 +120,7 @@ async def test_a_failed_try_is_due_again_after_its_delay(engine: Engine, clock: 
     assert len(await claim(engine, webhook)) == 1
 
 
-async def test_the_outcome_of_an_earlier_try_comes_too_late(engine: Engine, clock: MovableClock) -> None:
+async def test_the_outcome_of_an_expired_claim_is_rejected(engine: Engine, clock: MovableClock) -> None:
     """The number of the try is its fence."""
     webhook = await made(engine)
     [slow] = await claim(engine, webhook)
@@ -133,7 +133,7 @@ async def test_the_outcome_of_an_earlier_try_comes_too_late(engine: Engine, cloc
     assert (await engine.webhooks.delivery(slow.delivery.id)).state == "delivered"
 
 
-async def test_the_log_keeps_the_last_tries(engine: Engine, clock: MovableClock) -> None:
+async def test_the_delivery_log_keeps_the_last_attempts(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     for _ in range(12):
         [errand] = await claim(engine, webhook)
@@ -144,9 +144,7 @@ async def test_the_log_keeps_the_last_tries(engine: Engine, clock: MovableClock)
     assert found.log[0].at < found.log[-1].at
 
 
-async def test_a_webhook_fails_since_its_first_failure_and_until_it_answers(
-    engine: Engine, clock: MovableClock
-) -> None:
+async def test_a_webhook_is_failing_from_its_first_failure_until_a_success(engine: Engine, clock: MovableClock) -> None:
     other = await subscribe(engine, events=("job.rejected",))
     webhook = await made(engine, count=3)
     one, two, three = await claim(engine, webhook)
@@ -162,7 +160,7 @@ async def test_a_webhook_fails_since_its_first_failure_and_until_it_answers(
     assert not (await engine.webhooks.settle_delivery(one.delivery, outcome(engine))).recovered
 
 
-async def test_one_webhook_s_answer_does_not_heal_another(engine: Engine) -> None:
+async def test_a_success_of_one_webhook_does_not_clear_the_failure_of_another(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await made(engine)
     [bad], [good] = await claim(engine, webhook), await claim(engine, other)
     await engine.webhooks.settle_delivery(bad.delivery, outcome(engine, "pending"))
@@ -170,7 +168,7 @@ async def test_one_webhook_s_answer_does_not_heal_another(engine: Engine) -> Non
     assert (await engine.webhooks.get(webhook)).failing_since is not None
 
 
-async def test_a_webhook_that_is_gone_is_switched_off_at_once_and_audited(engine: Engine) -> None:
+async def test_a_410_response_disables_the_webhook_at_once_and_is_audited(engine: Engine) -> None:
     """SEC-32."""
     other = await subscribe(engine, events=("job.rejected",))
     webhook = await made(engine, count=2)
@@ -185,7 +183,7 @@ async def test_a_webhook_that_is_gone_is_switched_off_at_once_and_audited(engine
     assert again.disabled is None, "it is off already"
 
 
-async def test_a_webhook_that_is_dead_for_days_is_switched_off(engine: Engine, clock: MovableClock) -> None:
+async def test_a_webhook_that_fails_for_days_is_disabled(engine: Engine, clock: MovableClock) -> None:
     """SEC-32. One message that is given up is not enough, nor is a single failure after a long silence."""
     webhook = await made(engine, count=4)
     one, two, three, four = await claim(engine, webhook)
@@ -201,7 +199,7 @@ async def test_a_webhook_that_is_dead_for_days_is_switched_off(engine: Engine, c
     assert (await engine.webhooks.get(webhook)).disabled_reason == "nothing could be delivered for 5 days"
 
 
-async def test_switching_it_on_again_forgets_the_trouble(engine: Engine) -> None:
+async def test_enabling_a_webhook_clears_its_failure(engine: Engine) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "failed", gone=True))
@@ -209,14 +207,14 @@ async def test_switching_it_on_again_forgets_the_trouble(engine: Engine) -> None
     assert (found.enabled, found.disabled_reason, found.failing_since) == (True, None, None)
 
 
-async def test_a_change_of_a_failing_webhook_does_not_hide_that_it_fails(engine: Engine) -> None:
+async def test_updating_a_failing_webhook_keeps_its_failure(engine: Engine) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(errand.delivery, outcome(engine, "pending"))
     assert (await engine.webhooks.change(webhook, name="renamed")).failing_since is not None
 
 
-async def test_a_replay_sends_the_same_message_with_all_its_tries_before_it(engine: Engine) -> None:
+async def test_a_replay_sends_the_same_message_and_keeps_its_log(engine: Engine) -> None:
     webhook = await made(engine, count=2)
     errand, other = await claim(engine, webhook)
     for each in (errand, other):
@@ -228,7 +226,7 @@ async def test_a_replay_sends_the_same_message_with_all_its_tries_before_it(engi
     assert len(again.delivery.log) == 1
 
 
-async def test_what_cannot_be_replayed(engine: Engine) -> None:
+async def test_a_replay_to_a_disabled_or_deleted_webhook_is_an_error(engine: Engine) -> None:
     webhook = await made(engine)
     [delivery] = await sent_to(engine, webhook)
     await engine.webhooks.change(webhook, enabled=False)
@@ -241,7 +239,7 @@ async def test_what_cannot_be_replayed(engine: Engine) -> None:
             await engine.webhooks.replay_delivery(unknown)
 
 
-async def test_deliveries_come_in_pages_the_newest_first(engine: Engine) -> None:
+async def test_deliveries_are_listed_in_pages_newest_first(engine: Engine) -> None:
     await made(engine)
     webhook = await made(engine, count=5)
     first = await engine.webhooks.deliveries(webhook, limit=3)
@@ -262,7 +260,9 @@ async def test_deliveries_come_in_pages_the_newest_first(engine: Engine) -> None
         await engine.webhooks.deliveries(UNKNOWN_ID)
 
 
-async def test_what_is_over_leaves_after_a_week_and_what_waits_does_not(engine: Engine, clock: MovableClock) -> None:
+async def test_finished_deliveries_are_pruned_after_a_week_and_waiting_ones_are_kept(
+    engine: Engine, clock: MovableClock
+) -> None:
     webhook = await made(engine, count=2)
     done, waiting = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(done.delivery, outcome(engine))
@@ -274,7 +274,7 @@ async def test_what_is_over_leaves_after_a_week_and_what_waits_does_not(engine: 
     assert [delivery.id for delivery in await sent_to(engine, webhook)] == [waiting.delivery.id]
 
 
-async def test_what_nobody_comes_for_leaves_too(engine: Engine, clock: MovableClock) -> None:
+async def test_deliveries_of_a_deleted_webhook_are_pruned(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine, count=2)
     await claim(engine, webhook, 1)
     await engine.webhooks.delete(webhook)
@@ -285,7 +285,7 @@ async def test_what_nobody_comes_for_leaves_too(engine: Engine, clock: MovableCl
     assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
-async def test_a_week_old_message_that_is_claimed_again_stays(engine: Engine, clock: MovableClock) -> None:
+async def test_a_week_old_delivery_that_is_claimed_again_is_kept(engine: Engine, clock: MovableClock) -> None:
     webhook = await made(engine)
     [errand] = await claim(engine, webhook)
     await engine.webhooks.settle_delivery(errand.delivery, outcome(engine))
@@ -295,7 +295,7 @@ async def test_a_week_old_message_that_is_claimed_again_stays(engine: Engine, cl
     assert await engine.webhooks.prune_deliveries() == 0
 
 
-async def test_a_test_message_is_claimed_by_whoever_makes_it(engine: Engine) -> None:
+async def test_a_test_delivery_is_claimed_by_its_creator(engine: Engine) -> None:
     webhook = await made(engine)
     errand = await engine.webhooks.make_test_delivery(webhook)
     assert (errand.delivery.event, errand.delivery.tries) == ("webhook.test", 1)

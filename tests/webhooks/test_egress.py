@@ -152,12 +152,12 @@ def answering(*answers: str) -> Callable[[str, int], Awaitable[list[str]]]:
     return resolver
 
 
-def test_there_are_enough_forms() -> None:
+def test_the_list_of_internal_address_forms_is_long_enough() -> None:
     assert len(set(REFUSED)) >= 110
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=ascii)
-def test_no_way_leads_inside(url: str) -> None:
+def test_no_spelling_of_a_url_reaches_an_internal_address(url: str) -> None:
     """SEC-30, K48."""
     with pytest.raises(Invalid) as refused:
         Egress().check(url)
@@ -165,7 +165,7 @@ def test_no_way_leads_inside(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", TAKEN)
-def test_the_world_may_be_told(url: str) -> None:
+def test_public_addresses_are_allowed(url: str) -> None:
     target = Egress().check(url)
     assert (target.host, target.port, target.path) == TAKEN[url]
 
@@ -173,7 +173,7 @@ def test_the_world_may_be_told(url: str) -> None:
 @pytest.mark.parametrize(
     "value", [None, 7, b"https://example.com/", ["https://example.com/"], "", "https://e.com/" + "a" * 2048]
 )
-def test_what_is_no_url_is_refused_too(value: object) -> None:
+def test_an_invalid_url_is_rejected(value: object) -> None:
     with pytest.raises(Invalid):
         Egress().check(value)  # type: ignore[arg-type]
 
@@ -186,7 +186,7 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("address", INSIDE)
-async def test_a_name_may_not_stand_for_an_address_inside(address: str) -> None:
+async def test_a_host_name_that_resolves_to_an_internal_address_is_rejected(address: str) -> None:
     """SEC-30, K48: every address counts, wherever it stands in the answer."""
     assert not is_public(address)
     for answers in ([address], [EXAMPLE, address], [address, EXAMPLE]):
@@ -195,12 +195,12 @@ async def test_a_name_may_not_stand_for_an_address_inside(address: str) -> None:
             await egress.addresses(egress.check("https://example.com/"))
 
 
-async def test_public_addresses_are_given_as_they_were_checked() -> None:
+async def test_the_checked_addresses_are_returned() -> None:
     egress = Egress(resolver=answering(EXAMPLE, "2606:2800:21f:cb07::1"))
     assert await egress.addresses(egress.check("https://example.com/")) == [EXAMPLE, "2606:2800:21f:cb07::1"]
 
 
-async def test_a_resolver_that_flips_is_asked_once_for_each_try() -> None:
+async def test_a_host_name_is_resolved_once_per_attempt() -> None:
     """SEC-30: the address that was checked is the one that is given out; the next try checks again."""
     said = iter([EXAMPLE, "127.0.0.1"])
 
@@ -214,7 +214,7 @@ async def test_a_resolver_that_flips_is_asked_once_for_each_try() -> None:
         await egress.addresses(target)
 
 
-async def test_a_name_that_cannot_be_resolved_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresolvable_host_name_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(host: str, port: int) -> list[str]:
         raise OSError("no such name")
 
@@ -229,7 +229,7 @@ async def test_a_name_that_cannot_be_resolved_is_refused(monkeypatch: pytest.Mon
             await egress.addresses(egress.check("https://example.com/"))
 
 
-def test_only_listed_hosts_where_there_is_a_list() -> None:
+def test_with_an_allow_list_only_its_hosts_are_allowed() -> None:
     """SEC-33."""
     egress = Egress(hosts="hooks.example.com, *.example.org")
     for url in ("https://hooks.example.com/x", "https://a.example.org/", "https://a.b.EXAMPLE.org/"):
@@ -240,7 +240,7 @@ def test_only_listed_hosts_where_there_is_a_list() -> None:
         egress.check(url, listed=False)
 
 
-async def test_a_closed_network_may_open_itself() -> None:
+async def test_private_networks_can_be_allowed() -> None:
     egress = Egress(private=True, resolver=answering("10.0.0.7"))
     target = egress.check("http://hooks:9000/x")
     assert await egress.addresses(target) == ["10.0.0.7"]

@@ -22,7 +22,7 @@ async def counted(engine: Engine) -> FailureCounts:
     return await engine.webhooks.count_failures()
 
 
-async def test_each_failure_is_counted_once_though_nobody_subscribes(
+async def test_each_failure_is_counted_once_without_any_webhook(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """R003-132."""
@@ -39,14 +39,14 @@ async def test_each_failure_is_counted_once_though_nobody_subscribes(
     assert await counted(engine) == FailureCounts(4, 1, 1)
 
 
-async def test_what_happens_to_a_job_that_does_not_run_is_no_failure(engine: Engine, worker: str) -> None:
+async def test_events_of_a_job_that_does_not_run_are_no_failures(engine: Engine, worker: str) -> None:
     """Discarding a retry says `fail` as well."""
     job = await fail(engine, worker, permanent=False)
     await engine.discard(job)
     assert await counted(engine) == FailureCounts(1)
 
 
-async def test_a_process_that_starts_goes_on_where_others_ended(
+async def test_a_new_process_continues_the_count_of_others(
     engine: Engine, couriers: Couriers, worker: str, clock: MovableClock
 ) -> None:
     """R003-132: a courier counts, and the next one finds what it counted."""
@@ -58,7 +58,9 @@ async def test_a_process_that_starts_goes_on_where_others_ended(
         assert courier.failures == FailureCounts(total)
 
 
-async def test_many_processes_count_nothing_twice(engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_processes_count_each_failure_once(
+    engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(failure_counts, "PAGE", 2)
     for _ in range(7):
         await fail(engine, worker)
@@ -67,7 +69,7 @@ async def test_many_processes_count_nothing_twice(engine: Engine, worker: str, m
     assert await counted(engine) == FailureCounts(7)
 
 
-async def test_a_failure_behind_an_open_transaction_is_counted_when_that_has_ended(
+async def test_a_failure_behind_an_open_transaction_is_counted_after_that_has_ended(
     engine: Engine, worker: str, store_url: str
 ) -> None:
     """The open one may yet write an earlier event, which a reader that had gone on would miss."""

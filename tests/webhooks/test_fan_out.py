@@ -28,7 +28,7 @@ async def told(engine: Engine, webhook: str) -> list[str]:
     return [delivery.event for delivery in await sent_to(engine, webhook)]
 
 
-async def test_a_life_is_told_in_order(engine: Engine, worker: str) -> None:
+async def test_the_events_of_a_job_are_delivered_in_order(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     lease = await run(engine, worker)
     await engine.progress(worker, Progress(id=lease.id, token=lease.token, percent=50))
@@ -40,7 +40,7 @@ async def test_a_life_is_told_in_order(engine: Engine, worker: str) -> None:
     ]
 
 
-async def test_a_message_says_which_job_and_what_became_of_it_and_no_more(
+async def test_a_message_contains_the_job_and_its_outcome_and_no_payload(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """SEC-32."""
@@ -63,7 +63,7 @@ async def test_a_message_says_which_job_and_what_became_of_it_and_no_more(
     }
 
 
-async def test_the_lifecycle_s_own_word_is_told(engine: Engine, worker: str) -> None:
+async def test_a_message_contains_the_status_name_of_the_lifecycle(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine)
     await bring(engine, worker, ORCHESTRATION, State.SUCCEEDED)
     await engine.webhooks.fan_out()
@@ -73,7 +73,7 @@ async def test_the_lifecycle_s_own_word_is_told(engine: Engine, worker: str) -> 
     ]
 
 
-async def test_every_end_has_its_name(engine: Engine, worker: str) -> None:
+async def test_every_final_state_has_an_event_type(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine, events=ENDINGS)
     await complete(engine, worker)
     await fail(engine, worker)
@@ -84,7 +84,7 @@ async def test_every_end_has_its_name(engine: Engine, worker: str) -> None:
     assert "confidence" not in repr(await sent_to(engine, webhook))
 
 
-async def test_filters_choose_by_event_type_and_queue(engine: Engine, worker: str) -> None:
+async def test_webhooks_filter_by_event_type_and_queue(engine: Engine, worker: str) -> None:
     ends = await subscribe(engine, events=("job.completed",))
     typed = await subscribe(engine, job_types=["A", "B"], events=("job.created",))
     queued = await subscribe(engine, queues=["mail"], events=("job.created",))
@@ -96,14 +96,14 @@ async def test_filters_choose_by_event_type_and_queue(engine: Engine, worker: st
     assert counts == [1, 2, 2]
 
 
-async def test_a_tenant_hears_of_its_own_jobs_only(engine: Engine) -> None:
+async def test_a_tenant_receives_events_of_its_own_jobs_only(engine: Engine) -> None:
     ours, theirs = await subscribe(engine, tenant="a"), await subscribe(engine, tenant="b")
     await create(engine, tenant="a")
     await engine.webhooks.fan_out()
     assert [len(await sent_to(engine, webhook)) for webhook in (ours, theirs)] == [1, 0]
 
 
-async def test_what_happened_before_is_not_told(engine: Engine, clock: MovableClock) -> None:
+async def test_events_before_the_webhook_are_not_delivered(engine: Engine, clock: MovableClock) -> None:
     await subscribe(engine)
     await create(engine)
     clock.advance(1)
@@ -113,14 +113,14 @@ async def test_what_happened_before_is_not_told(engine: Engine, clock: MovableCl
     assert await told(engine, late) == ["job.created"]
 
 
-async def test_a_webhook_made_before_any_courier_runs_misses_nothing(engine: Engine) -> None:
+async def test_a_webhook_created_before_any_deliverer_runs_misses_no_event(engine: Engine) -> None:
     await create(engine)
     webhook = await subscribe(engine)
     await create(engine)
     assert await told(engine, webhook) == ["job.created"]
 
 
-async def test_a_webhook_that_is_off_is_told_nothing_and_catches_up_with_nothing(engine: Engine) -> None:
+async def test_a_disabled_webhook_gets_no_events_and_none_afterwards(engine: Engine) -> None:
     webhook = await subscribe(engine)
     other = await subscribe(engine)
     await engine.webhooks.change(webhook, enabled=False)
@@ -132,7 +132,7 @@ async def test_a_webhook_that_is_off_is_told_nothing_and_catches_up_with_nothing
     assert len(await told(engine, webhook)) == 1
 
 
-async def test_with_nobody_listening_the_reader_only_goes_to_the_end(engine: Engine) -> None:
+async def test_without_webhooks_the_reader_skips_to_the_end_of_the_log(engine: Engine) -> None:
     for _ in range(3):
         await create(engine)
     first = await engine.webhooks.fan_out()
@@ -145,7 +145,7 @@ async def test_with_nobody_listening_the_reader_only_goes_to_the_end(engine: Eng
     assert await ask(engine, "SELECT id FROM holdfast_deliveries") == []
 
 
-async def test_who_subscribes_while_nobody_listens_yet_misses_nothing(engine: Engine) -> None:
+async def test_a_webhook_created_while_the_reader_skips_ahead_misses_no_event(engine: Engine) -> None:
     """Between the look and the leap to the end."""
     await engine.webhooks.fan_out()
     webhook = await subscribe(engine)
@@ -155,7 +155,7 @@ async def test_who_subscribes_while_nobody_listens_yet_misses_nothing(engine: En
     assert await told(engine, webhook) == ["job.created"]
 
 
-async def test_who_subscribes_while_a_page_is_read_misses_nothing(engine: Engine) -> None:
+async def test_a_webhook_created_while_a_page_is_read_misses_no_event(engine: Engine) -> None:
     """Webhooks are looked up after the page: each that was there before an event is seen."""
     await subscribe(engine)
     await create(engine)
@@ -175,7 +175,7 @@ async def test_who_subscribes_while_a_page_is_read_misses_nothing(engine: Engine
     assert asked.index("feed") < asked.index("webhooks")
 
 
-async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
+async def test_the_position_of_another_reader_is_not_changed(engine: Engine) -> None:
     await subscribe(engine)
     other = "SELECT 'other', 0, job_id, 0, read_at FROM holdfast_readers"
     await ask(engine, f"INSERT INTO holdfast_readers (name, pos, job_id, seq, read_at) {other} RETURNING name")
@@ -185,7 +185,7 @@ async def test_another_reader_stays_where_it_is(engine: Engine) -> None:
     assert row["pos"] == 0
 
 
-async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: MovableClock) -> None:
+async def test_another_reader_ahead_of_the_log_does_not_affect_webhooks(engine: Engine, clock: MovableClock) -> None:
     ahead = "(name, pos, job_id, seq, read_at) VALUES ('ahead', 1000000000, :id, 0, :at) RETURNING name"
     await ask(engine, f"INSERT INTO holdfast_readers {ahead}", id=UNKNOWN_ID, at=clock.now())
     await subscribe(engine)
@@ -193,13 +193,13 @@ async def test_a_reader_that_is_far_ahead_is_not_ours(engine: Engine, clock: Mov
     assert (await engine.webhooks.fan_out()).made == 1
 
 
-async def test_only_the_jobs_of_a_page_are_looked_up(engine: Engine) -> None:
+async def test_only_jobs_of_the_current_page_are_read(engine: Engine) -> None:
     job, _ = await create(engine), await create(engine)
     [row] = await engine.store.read(lambda tx: tx.all(q.webhook_jobs, ids=[job]))
     assert row["id"] == job
 
 
-async def test_pruned_events_do_not_turn_the_reader_back(engine: Engine, worker: str) -> None:
+async def test_pruned_events_do_not_move_the_reader_backwards(engine: Engine, worker: str) -> None:
     webhook = await subscribe(engine, events=("job.completed",))
     await complete(engine, worker, type="A")
     await create(engine, type="B")
@@ -223,7 +223,7 @@ async def test_a_page_is_full_when_there_may_be_more(engine: Engine, monkeypatch
     assert len(await sent_to(engine, webhook)) == 3
 
 
-async def test_a_message_is_made_once_even_if_the_log_is_read_again(engine: Engine) -> None:
+async def test_reading_the_log_twice_creates_each_message_once(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await subscribe(engine)
     await create(engine)
     await engine.webhooks.fan_out()
@@ -232,7 +232,7 @@ async def test_a_message_is_made_once_even_if_the_log_is_read_again(engine: Engi
     assert [len(await sent_to(engine, each)) for each in (webhook, other)] == [1, 1]
 
 
-async def test_no_event_is_lost_or_doubled_under_concurrent_writers(engine: Engine) -> None:
+async def test_concurrent_writers_cause_no_lost_or_duplicate_events(engine: Engine) -> None:
     webhook = await subscribe(engine, events=("job.created",))
     made: list[str] = []
     writing = True
@@ -256,7 +256,7 @@ async def test_no_event_is_lost_or_doubled_under_concurrent_writers(engine: Engi
     assert webhook
 
 
-async def test_a_transaction_that_commits_late_is_not_overtaken(fresh_postgres_url: str) -> None:
+async def test_the_reader_waits_for_a_transaction_that_commits_late(fresh_postgres_url: str) -> None:
     """DESIGN 4, trap (d)."""
     engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
     caller = await asyncpg.connect(fresh_postgres_url)
@@ -276,7 +276,7 @@ async def test_a_transaction_that_commits_late_is_not_overtaken(fresh_postgres_u
         await engine.close()
 
 
-async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) -> None:
+async def test_a_server_does_not_wait_while_another_reads_the_log(fresh_postgres_url: str) -> None:
     engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
     other = await asyncpg.connect(fresh_postgres_url)
     try:
@@ -292,7 +292,7 @@ async def test_while_another_server_reads_nobody_waits(fresh_postgres_url: str) 
         await engine.close()
 
 
-async def test_alerts_alone_are_reason_enough_to_read(engine: Engine) -> None:
+async def test_the_log_is_read_for_alerts_without_webhooks(engine: Engine) -> None:
     watch = AlertRules(frozenset({"worker_startup"}))
     assert (await engine.webhooks.fan_out(watch)).listening
     assert (await engine.webhooks.fan_out(watch)).listening

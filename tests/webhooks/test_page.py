@@ -62,7 +62,7 @@ def signed_by_another(secret: str, body: bytes) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("language", ["in_python", "in_javascript"])
-def test_the_examples_tell_what_is_genuine(language: str, request: pytest.FixtureRequest) -> None:
+def test_the_examples_verify_signatures(language: str, request: pytest.FixtureRequest) -> None:
     """SEC-29: they agree with us and with another's implementation."""
     check: Check = request.getfixturevalue(language)
     secret, other = (secret_of(Ids().bits(SECRET_BITS)) for _ in range(2))
@@ -83,7 +83,7 @@ async def served(fresh_sqlite_url: str) -> AsyncIterator[Served]:
         yield served
 
 
-async def test_what_is_typed_there_works(served: Served, receiver: Receiver, tmp_path: Path) -> None:
+async def test_the_commands_on_the_page_work(served: Served, receiver: Receiver, tmp_path: Path) -> None:
     variables = {"HOLDFAST_ADMIN_SECRET": SECRET, "PATH": "/usr/bin:/bin"}
     begin = next(blocks("docs/operate/admin-api.md", "sh")).text.replace("http://127.0.0.1:8080", served.url)
 

@@ -31,7 +31,7 @@ async def send(sender: WebhookSender, url: str, seconds: float = 20, body: bytes
     return await sender.send(sender.egress.check(url), {"webhook-id": "1"}, body, seconds)
 
 
-async def test_a_message_arrives_whole_under_the_name_it_was_sent_to(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_a_message_arrives_complete_with_its_host_header(sender: WebhookSender, receiver: Receiver) -> None:
     receiver.otherwise = answer(200, b"thanks")
     url = receiver.url.replace("127.0.0.1", NAME) + "?a=b%20c"
     assert await send(sender, url, body=b'{"a": 1}') == DeliveryResponse(200, None, "thanks")
@@ -43,7 +43,7 @@ async def test_a_message_arrives_whole_under_the_name_it_was_sent_to(sender: Web
     assert got.headers["webhook-id"] == "1"
 
 
-async def test_nothing_of_ours_goes_along(
+async def test_no_cookies_proxies_or_credentials_of_the_environment_are_used(
     sender: WebhookSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """SEC-31: no cookies, no proxies or credentials from the environment."""
@@ -57,14 +57,14 @@ async def test_nothing_of_ours_goes_along(
     assert set(receiver.got[1].headers) == {"host", "content-type", "content-length", "webhook-id"}
 
 
-async def test_a_redirect_is_an_answer_like_any_other(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_a_redirect_is_not_followed(sender: WebhookSender, receiver: Receiver) -> None:
     """SEC-31: nobody follows it."""
     receiver.otherwise = answer(302, location=receiver.url)
     assert (await send(sender, receiver.url)).status == 302
     assert len(receiver.got) == 1
 
 
-async def test_a_receiver_that_hangs_is_left(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_a_hanging_receiver_times_out(sender: WebhookSender, receiver: Receiver) -> None:
     async def hang(got: Got, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
@@ -72,7 +72,7 @@ async def test_a_receiver_that_hangs_is_left(sender: WebhookSender, receiver: Re
     assert await send(sender, receiver.url, seconds=0.2) == DeliveryResponse(None, "no response within 0.2 s")
 
 
-async def test_a_receiver_that_drips_its_head_is_left(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_a_receiver_that_sends_headers_slowly_times_out(sender: WebhookSender, receiver: Receiver) -> None:
     async def drip(got: Got, writer: asyncio.StreamWriter) -> None:
         for _ in range(1000):
             writer.write(b"H")
@@ -82,7 +82,7 @@ async def test_a_receiver_that_drips_its_head_is_left(sender: WebhookSender, rec
     assert (await send(sender, receiver.url, seconds=0.3)).status is None
 
 
-async def test_a_body_that_drips_is_not_waited_for(
+async def test_a_slow_response_body_is_not_awaited(
     sender: WebhookSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The status has been told."""
@@ -99,7 +99,9 @@ async def test_a_body_that_drips_is_not_waited_for(
     assert (await send(sender, receiver.url)).status == 200
 
 
-async def test_of_a_body_without_end_little_is_read_and_less_is_kept(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_only_the_beginning_of_a_response_body_is_read_and_stored(
+    sender: WebhookSender, receiver: Receiver
+) -> None:
     """SEC-31."""
     written = 0
 
@@ -117,7 +119,7 @@ async def test_of_a_body_without_end_little_is_read_and_less_is_kept(sender: Web
     assert written < 50_000_000, "what fits into the buffers between us"
 
 
-async def test_an_answer_is_kept_as_one_line_of_plain_text(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_a_response_is_stored_as_one_line_of_plain_text(sender: WebhookSender, receiver: Receiver) -> None:
     """No receiver writes lines of its own into our log, nor unpacks anything in our memory."""
     receiver.otherwise = answer(500, b"no\r\nWARNING forged\x1b[31m \xff", content_encoding="gzip")
     assert (await send(sender, receiver.url)).excerpt == "no  WARNING forged [31m \ufffd"
@@ -126,7 +128,7 @@ async def test_an_answer_is_kept_as_one_line_of_plain_text(sender: WebhookSender
 @pytest.mark.parametrize(
     "junk", [b"", b"junk\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 50_000]
 )
-async def test_what_is_no_answer_is_a_failure(sender: WebhookSender, receiver: Receiver, junk: bytes) -> None:
+async def test_a_malformed_response_is_a_failure(sender: WebhookSender, receiver: Receiver, junk: bytes) -> None:
     async def talk(got: Got, writer: asyncio.StreamWriter) -> None:
         writer.write(junk)
 
@@ -136,12 +138,12 @@ async def test_what_is_no_answer_is_a_failure(sender: WebhookSender, receiver: R
     assert came.error
 
 
-async def test_nobody_there_is_a_failure(sender: WebhookSender) -> None:
+async def test_an_unreachable_receiver_is_a_failure(sender: WebhookSender) -> None:
     came = await send(sender, "http://127.0.0.1:9/")
     assert (came.status, came.error is not None) == (None, True)
 
 
-async def test_another_address_of_the_name_is_tried_when_nobody_is_at_the_first(receiver: Receiver) -> None:
+async def test_the_next_address_is_tried_when_the_first_is_unreachable(receiver: Receiver) -> None:
     async def two(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
@@ -150,12 +152,12 @@ async def test_another_address_of_the_name_is_tried_when_nobody_is_at_the_first(
     await sender.close()
 
 
-async def test_how_long_to_wait_may_be_said_in_seconds(sender: WebhookSender, receiver: Receiver) -> None:
+async def test_retry_after_is_read_in_seconds(sender: WebhookSender, receiver: Receiver) -> None:
     receiver.answers = [answer(503, retry_after="120"), answer(503, retry_after="Wed, 21 Oct 2026 07:28:00 GMT")]
     assert [(await send(sender, receiver.url)).retry_after for _ in range(2)] == [120, None]
 
 
-async def test_a_name_that_turns_inside_between_two_tries_is_not_followed(receiver: Receiver) -> None:
+async def test_a_host_name_that_changes_to_an_internal_address_is_rejected(receiver: Receiver) -> None:
     """SEC-30: the address is looked up once for each try, checked, and used as it is."""
     asked = 0
 
@@ -192,7 +194,7 @@ async def secured(certificate: Path) -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def test_the_certificate_must_be_the_name_s_though_we_connect_to_the_address(
+async def test_the_certificate_is_verified_for_the_host_name_not_the_address(
     secured: Receiver, certificate: Path
 ) -> None:
     """SEC-30: original SNI and Host."""
@@ -205,7 +207,7 @@ async def test_the_certificate_must_be_the_name_s_though_we_connect_to_the_addre
     await sender.close()
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_a_failure(secured: Receiver) -> None:
+async def test_an_untrusted_certificate_is_a_failure(secured: Receiver) -> None:
     """F38: TLS error."""
     sender = WebhookSender(Egress(private=True, resolver=here))
     assert (await send(sender, secured.url.replace("127.0.0.1", NAME))).status is None

@@ -17,7 +17,7 @@ from tests.engine.steps import UNKNOWN_ID
 from tests.webhooks.steps import NOWHERE, subscribe
 
 
-async def test_without_a_wish_it_is_told_of_the_four_ends(engine: Engine) -> None:
+async def test_the_default_event_types_are_the_four_final_states(engine: Engine) -> None:
     made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE, name="books"))
     assert made.webhook.wanted == WebhookFilter(events=ENDINGS)
     assert made.webhook.enabled
@@ -25,7 +25,7 @@ async def test_without_a_wish_it_is_told_of_the_four_ends(engine: Engine) -> Non
     assert await engine.webhooks.all() == [made.webhook]
 
 
-async def test_a_secret_has_256_bits_and_no_two_are_equal(engine: Engine) -> None:
+async def test_secrets_have_256_bits_and_are_unique(engine: Engine) -> None:
     """SEC-29."""
     first, second = [(await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))).secret for _ in range(2)]
     assert first != second
@@ -33,7 +33,7 @@ async def test_a_secret_has_256_bits_and_no_two_are_equal(engine: Engine) -> Non
     assert len(b64decode(first.removeprefix("whsec_"), validate=True)) == 32
 
 
-async def test_a_secret_shows_in_no_repr(engine: Engine) -> None:
+async def test_no_repr_shows_a_secret(engine: Engine) -> None:
     made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))
     assert made.secret not in repr(await engine.webhooks.all())
     assert made.secret not in repr(made)
@@ -49,13 +49,13 @@ async def test_a_secret_shows_in_no_repr(engine: Engine) -> None:
         ({"tenant": ""}, Invalid),
     ],
 )
-async def test_what_cannot_be_is_refused(engine: Engine, fields: dict, error: type[Invalid]) -> None:
+async def test_an_invalid_webhook_is_rejected(engine: Engine, fields: dict, error: type[Invalid]) -> None:
     with pytest.raises(error):
         await engine.webhooks.subscribe(NewWebhook(url=NOWHERE, **fields))
     assert await engine.webhooks.all() == []
 
 
-async def test_a_change_leaves_the_rest_as_it_was(engine: Engine) -> None:
+async def test_an_update_keeps_the_other_fields(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await subscribe(engine)
     changed = await engine.webhooks.change(webhook, name="books", wanted={"queues": ["mail"]})
     assert (changed.name, changed.wanted.queues) == ("books", ["mail"])
@@ -64,7 +64,7 @@ async def test_a_change_leaves_the_rest_as_it_was(engine: Engine) -> None:
     assert (await engine.webhooks.get(other)).name is None
 
 
-async def test_of_two_changes_at_once_none_is_lost(engine: Engine) -> None:
+async def test_concurrent_updates_are_both_applied(engine: Engine) -> None:
     webhook = await subscribe(engine)
     await asyncio.gather(
         engine.webhooks.change(webhook, wanted={"queues": ["mail"]}),
@@ -75,7 +75,7 @@ async def test_of_two_changes_at_once_none_is_lost(engine: Engine) -> None:
     assert (found.wanted.queues, found.wanted.job_types, len(found.secrets)) == (["mail"], ["T"], 2)
 
 
-async def test_a_change_of_one_waits_for_nobody_who_changes_another(fresh_postgres_url: str) -> None:
+async def test_an_update_does_not_wait_for_an_update_of_another_webhook(fresh_postgres_url: str) -> None:
     engine = Engine(await open_store(fresh_postgres_url, Clock(), SeededIds(7)))
     other = await asyncpg.connect(fresh_postgres_url)
     try:
@@ -89,7 +89,7 @@ async def test_a_change_of_one_waits_for_nobody_who_changes_another(fresh_postgr
         await engine.close()
 
 
-async def test_a_rotated_secret_signs_for_another_day(engine: Engine, clock: MovableClock) -> None:
+async def test_the_old_secret_signs_for_a_day_after_rotation(engine: Engine, clock: MovableClock) -> None:
     """SEC-29."""
     first = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))
     webhook = first.webhook.id
@@ -102,7 +102,7 @@ async def test_a_rotated_secret_signs_for_another_day(engine: Engine, clock: Mov
     assert [secret.text for secret in third.webhook.secrets] == [third.secret, second.secret]
 
 
-async def test_an_old_secret_can_go_at_once(engine: Engine, clock: MovableClock) -> None:
+async def test_a_rotation_can_end_the_old_secret_at_once(engine: Engine, clock: MovableClock) -> None:
     webhook = await subscribe(engine)
     newest = await engine.webhooks.rotate(webhook, overlap_seconds=0)
     assert newest.webhook.signing(clock.now()) == [newest.secret]
@@ -112,9 +112,7 @@ async def test_an_old_secret_can_go_at_once(engine: Engine, clock: MovableClock)
     assert changed.signing(clock.now()) == [newest.secret]
 
 
-async def test_a_second_rotation_does_not_lengthen_the_life_of_the_first_secret(
-    engine: Engine, clock: MovableClock
-) -> None:
+async def test_a_second_rotation_does_not_extend_the_first_secret(engine: Engine, clock: MovableClock) -> None:
     first = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE))
     await engine.webhooks.rotate(first.webhook.id)
     clock.advance(86_000)
@@ -123,7 +121,7 @@ async def test_a_second_rotation_does_not_lengthen_the_life_of_the_first_secret(
     assert first.secret not in rotated.webhook.signing(clock.now())
 
 
-async def test_a_deleted_webhook_is_gone_and_its_neighbour_is_not(engine: Engine) -> None:
+async def test_deleting_a_webhook_keeps_the_others(engine: Engine) -> None:
     webhook, other = await subscribe(engine), await subscribe(engine)
     await engine.webhooks.delete(webhook)
     assert [hook.id for hook in await engine.webhooks.all()] == [other]
@@ -136,7 +134,7 @@ async def test_a_deleted_webhook_is_gone_and_its_neighbour_is_not(engine: Engine
             await engine.webhooks.change(unknown, enabled=False)
 
 
-async def test_there_is_an_end_to_how_many(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_webhooks_is_limited(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.webhooks.webhooks.WEBHOOKS_MAX", 1)
     await subscribe(engine)
     with pytest.raises(Conflict) as refused:
@@ -144,7 +142,7 @@ async def test_there_is_an_end_to_how_many(engine: Engine, monkeypatch: pytest.M
     assert refused.value.code == "too_many_webhooks"
 
 
-async def test_what_operators_do_is_in_the_audit_without_secrets(engine: Engine) -> None:
+async def test_operator_actions_are_audited_without_secrets(engine: Engine) -> None:
     made = await engine.webhooks.subscribe(NewWebhook(url=NOWHERE), by="alice")
     rotated = await engine.webhooks.rotate(made.webhook.id, by="bob")
     await engine.webhooks.change(made.webhook.id, by="bob", enabled=False)

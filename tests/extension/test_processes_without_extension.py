@@ -47,7 +47,7 @@ async def command(url: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_it(app: App, store_url: str) -> None:
+async def test_a_process_without_the_extension_rejects_requests_about_its_jobs(app: App, store_url: str) -> None:
     waiting, ended = (await accounts.work.enqueue()).id, (await accounts.work.enqueue()).id
     engine = await app.engine()
     await engine.cancel(ended)
@@ -79,7 +79,7 @@ async def test_what_is_asked_of_them_is_refused_and_done_by_a_process_that_has_i
     assert await entries(new) == ["reserve"]
 
 
-async def test_the_jobs_of_a_worker_that_was_killed_wait_for_a_process_that_has_it(
+async def test_jobs_of_a_killed_worker_wait_for_a_process_with_the_extension(
     app: App, store_url: str, tmp_path: Path
 ) -> None:
     """A server that sweeps and a worker of another app, whose crash detector finds them too, both without it."""

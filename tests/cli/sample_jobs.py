@@ -1,11 +1,11 @@
-"""What happened before a command was typed."""
+"""Jobs in given states: claimed, half done, succeeded, dead."""
 
 from holdfast.engine import Engine, Progress
 from holdfast.model import Lease, NewJob, Part, PartStatus
 
 
 async def claimed(engine: Engine, **job: object) -> tuple[str, Lease]:
-    """A new job in the hands of the one worker there is."""
+    """A new job, claimed by the first registered worker."""
     workers = await engine.workers.all() or [await engine.workers.register(name="busy-bee", capabilities={"gpu": True})]
     worker = workers[0]
     created = await engine.create(NewJob(**{"type": "render", **job}))  # type: ignore[arg-type]

@@ -151,19 +151,19 @@ async def sent(media: Served, path: str, size: int, *, announced: bool) -> httpx
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_a_body_is_read_while_it_arrives_up_to_the_routes_own_limit(media: Served, announced: bool) -> None:
+async def test_a_body_is_streamed_up_to_the_limit_of_the_route(media: Served, announced: bool) -> None:
     taken = await sent(media, "/media/store", LIMIT, announced=announced)
     assert taken.json() == {"sha256": hashlib.sha256(b"x" * LIMIT).hexdigest()}
     refused = await sent(media, "/media/store", LIMIT + 1, announced=announced)
     assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "body_too_large", LIMIT)
 
 
-async def test_a_body_of_another_kind_is_refused(media: Served) -> None:
+async def test_a_body_of_another_content_type_is_rejected(media: Served) -> None:
     answer = await media.http.post("/media/store", json={})
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
 
 
-async def test_a_sender_who_is_too_slow_is_not_waited_for(media: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_upload_times_out(media: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamed_body, "BODY_SECONDS_MAX", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(media.url.rpartition(":")[2]))
     head = f"POST /media/store HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {BINARY}\r\ncontent-length: 9\r\n\r\n"
@@ -174,13 +174,13 @@ async def test_a_sender_who_is_too_slow_is_not_waited_for(media: Served, monkeyp
     assert b"body_timeout" in answer
 
 
-async def test_who_may_not_is_not_read(media: Served) -> None:
+async def test_the_body_of_an_unauthorized_request_is_not_read(media: Served) -> None:
     _, text = await media.engine.keys.create(NewKey())
     answer = await media.http.post("/media/store", content=b"x", headers={"content-type": BINARY, **bearer(text)})
     assert answer.status_code == 403
 
 
-async def test_large_files_of_a_form_are_on_disk(media: Served) -> None:
+async def test_large_files_of_a_form_are_spooled_to_disk(media: Served) -> None:
     files = {"small": ("a.txt", b"a" * 10), "large": ("b.bin", b"b" * 2_000_000)}
     answer = await media.http.post("/media/form", data={"title": "x"}, files=files)
     assert answer.json() == {"title": "x", "small": ["a.txt", 10, False], "large": ["b.bin", 2_000_000, True]}
@@ -190,7 +190,7 @@ def field(name: str, value: bytes) -> bytes:
     return b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), value)
 
 
-async def test_the_size_of_what_is_uploaded_is_told_by_its_kind(media: Served) -> None:
+async def test_upload_sizes_are_measured_by_content_type(media: Served) -> None:
     """R000-55: the whole body, or each file of a form; a kind that nobody knows is not told by name."""
     await sent(media, "/media/store", 3000, announced=False)
     files = {"a": ("a.webp", b"a" * 5000, "image/webp"), "b": ("b.odd", b"b" * 7000, "application/x-made-up")}
@@ -218,20 +218,20 @@ async def test_the_size_of_what_is_uploaded_is_told_by_its_kind(media: Served) -
         ),
     ],
 )
-async def test_a_form_that_cannot_be_is_refused(media: Served, content: bytes, code: str) -> None:
+async def test_an_invalid_form_is_rejected(media: Served, content: bytes, code: str) -> None:
     kind = {"content-type": "multipart/form-data; boundary=b"}
     answer = await media.http.post("/media/form", content=content, headers=kind)
     assert answer.json()["code"] == code
 
 
 @pytest.mark.parametrize("said", ["", "; boundary=", f"; boundary={'b' * 300}", "; boundary=b; charset=undefined"])
-async def test_a_form_whose_type_cannot_be_is_refused(media: Served, said: str) -> None:
+async def test_an_invalid_form_type_is_rejected(media: Served, said: str) -> None:
     kind = {"content-type": f"multipart/form-data{said}"}
     answer = await media.http.post("/media/form", content=field("a", b"1") + b"--b--\r\n", headers=kind)
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_form"), answer.text
 
 
-async def test_a_form_without_files_is_small(media: Served) -> None:
+async def test_the_size_of_a_form_without_files_is_limited(media: Served) -> None:
     kind = {"content-type": "application/x-www-form-urlencoded"}
     assert (await media.http.post("/media/fields", content=b"a=%C3%A9&%FF", headers=kind)).status_code == 200
     answer = await media.http.post("/media/fields", content=b"a=" + b"1" * 1_048_576, headers=kind)
@@ -240,7 +240,7 @@ async def test_a_form_without_files_is_small(media: Served) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed_form")
 
 
-async def test_a_route_may_take_any_picture(media: Served) -> None:
+async def test_a_route_can_accept_any_image_type(media: Served) -> None:
     for kind, status in (
         ("image/png", 200),
         ("Image/JPEG; q=1", 200),
@@ -253,12 +253,12 @@ async def test_a_route_may_take_any_picture(media: Served) -> None:
 
 
 @pytest.mark.slow
-async def test_an_upload_costs_the_server_no_memory() -> None:
+async def test_an_upload_uses_bounded_memory() -> None:
     """1 GiB is for `python -m benchmarks.upload`; what would grow with it shows at 48 MiB."""
     assert (await upload.measure(48 * upload.MIB)).grown < upload.GROWN_MAX
 
 
-async def test_the_documentation_shows_how_to_send_what_is_no_json(media: Served) -> None:
+async def test_the_documentation_shows_how_to_send_other_content_types(media: Served) -> None:
     shown = html_text((await media.http.get("/docs")).text)
     assert "Body: application/octet-stream" in shown
     assert "/media/store \\\n  -H 'Authorization: Bearer holdfast_client_...'" in shown
@@ -293,7 +293,7 @@ PARTS: list[tuple[str | None, tuple[int, bytes, str | None]]] = [
 
 
 @pytest.mark.parametrize("path", ["/media/clip", "/media/parts", "/media/stored/clip"])
-async def test_a_part_is_sent_where_one_is_asked_for(media: Served, path: str) -> None:
+async def test_a_range_request_returns_the_range(media: Served, path: str) -> None:
     for asked, expected in PARTS:
         headers = {} if asked is None else {"range": asked}
         answer = await media.http.get(path, headers=headers)
@@ -305,7 +305,7 @@ async def test_a_part_is_sent_where_one_is_asked_for(media: Served, path: str) -
         assert head.headers["content-length"] == str(len(expected[1]))
 
 
-async def test_a_part_of_what_has_changed_is_the_whole(media: Served) -> None:
+async def test_a_range_of_a_changed_object_returns_the_whole_object(media: Served) -> None:
     whole = await media.http.get("/media/clip")
     for condition, status in ((whole.headers["etag"], 206), (whole.headers["last-modified"], 206), ('"other"', 200)):
         answer = await media.http.get("/media/clip", headers={"range": "bytes=0-9", "if-range": condition})
@@ -313,7 +313,7 @@ async def test_a_part_of_what_has_changed_is_the_whole(media: Served) -> None:
     assert whole.headers["content-disposition"] == "attachment; filename*=utf-8''clip%20%C3%A9.bin"
 
 
-async def test_an_object_is_served_as_it_was_put_and_runs_no_script(media: Served) -> None:
+async def test_an_object_is_served_with_its_headers_and_without_scripts(media: Served) -> None:
     clip = await media.http.get("/media/stored/clip")
     assert (clip.headers["content-type"], clip.headers["cache-control"]) == ("text/plain", "max-age=60")
     known = {"if-none-match": clip.headers["etag"], "if-modified-since": clip.headers["last-modified"]}
@@ -324,7 +324,7 @@ async def test_an_object_is_served_as_it_was_put_and_runs_no_script(media: Serve
 
 
 @pytest.mark.parametrize("path", ["/media/clip", "/media/page"])
-async def test_what_the_client_has_already_is_not_sent_again(media: Served, path: str) -> None:
+async def test_an_unchanged_object_is_304(media: Served, path: str) -> None:
     etag = (await media.http.get(path)).headers["etag"]
     for known, status in ((etag, 304), (f'"x", W/{etag}', 304), ("*", 304), ('"x"', 200)):
         answer = await media.http.get(path, headers={"if-none-match": known})
@@ -336,7 +336,7 @@ async def test_what_the_client_has_already_is_not_sent_again(media: Served, path
     assert f'route="{path}",status_code="304"' in told, "what was sent is counted"
 
 
-async def test_a_page_runs_nothing_that_is_not_ours(media: Served) -> None:
+async def test_an_html_response_has_a_strict_content_security_policy(media: Served) -> None:
     answer = await media.http.get("/media/page")
     assert answer.text == "<h1>Hello</h1>"
     policy = answer.headers["content-security-policy"]
@@ -350,11 +350,11 @@ async def test_a_page_runs_nothing_that_is_not_ours(media: Served) -> None:
     assert (moved.status_code, moved.headers["location"]) == (303, "/media/page")
 
 
-async def test_what_is_not_there_is_a_problem(media: Served) -> None:
+async def test_a_missing_object_is_a_problem_response(media: Served) -> None:
     assert (await media.http.get("/media/gone")).json()["code"] == "file_not_found"
 
 
-async def test_an_answer_that_goes_on_ends_with_its_reader(media: Served) -> None:
+async def test_a_streamed_response_ends_when_the_client_disconnects(media: Served) -> None:
     async with media.http.stream("GET", "/media/endless") as answer:
         async for chunk in answer.aiter_bytes():
             assert chunk
@@ -366,7 +366,7 @@ async def test_an_answer_that_goes_on_ends_with_its_reader(media: Served) -> Non
 # -- mounted applications -----------------------------------------------------------------------------------------
 
 
-async def test_a_mounted_application_has_the_same_door(media: Served) -> None:
+async def test_a_mounted_application_uses_the_same_authentication(media: Served) -> None:
     _, text = await media.engine.keys.create(NewKey(scopes=["media:use"], subject="alice"))
     answer = await media.http.post("/media/app/hello", content=b"12345", headers=bearer(text))
     assert (answer.status_code, answer.text) == (200, "alice at /media/app/hello, 5 bytes")
@@ -382,12 +382,12 @@ async def test_a_mounted_application_has_the_same_door(media: Served) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_a_mounted_application_gets_no_more_than_its_limit(media: Served, announced: bool) -> None:
+async def test_a_mounted_application_has_a_body_limit(media: Served, announced: bool) -> None:
     answer = await sent(media, "/media/app/hello", 1001, announced=announced)
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
-async def test_a_mounted_application_that_fails_tells_nothing_of_its_insides(media: Served) -> None:
+async def test_an_error_of_a_mounted_application_shows_no_internals(media: Served) -> None:
     answer = await media.http.get("/media/app/broken")
     assert answer.status_code == 500
     assert "ZeroDivision" not in answer.text

@@ -103,7 +103,7 @@ def attempts_of(lines: list[dict[str, Any]], job: str) -> list[tuple[Any, ...]]:
     ]
 
 
-async def test_every_line_is_json_and_tells_what_became_of_jobs(
+async def test_every_log_line_is_json_and_reports_the_outcome_of_jobs(
     store_url: str, open_engine: Engine, tmp_path: Path
 ) -> None:
     """R002-49, R000-49..52, SEC-39, SEC-40: one line a move, one an attempt, no secret and nothing forged."""
@@ -142,7 +142,7 @@ async def test_every_line_is_json_and_tells_what_became_of_jobs(
     assert not [line for line in lines if line["level"] in ("error", "critical")]
 
 
-async def test_what_handlers_say_has_their_jobs_fields_wherever_they_run(
+async def test_log_lines_of_handlers_have_the_fields_of_their_job(
     fresh_sqlite_url: str, open_sqlite: Engine, tmp_path: Path
 ) -> None:
     with working(tmp_path, fresh_sqlite_url) as worker:
@@ -161,7 +161,7 @@ async def test_what_handlers_say_has_their_jobs_fields_wherever_they_run(
     assert [line["logger"] for line in lines if line["message"] == "from a library, too"] == ["the app's own"]
 
 
-async def test_without_lines_for_jobs_failures_are_still_warned_of(
+async def test_without_job_lines_failures_are_still_logged_as_warnings(
     fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine
 ) -> None:
     with working(tmp_path, fresh_sqlite_url, HOLDFAST_LOG_JOBS="false") as worker:
@@ -177,7 +177,7 @@ async def test_without_lines_for_jobs_failures_are_still_warned_of(
     assert "canary" not in doomed["exception"]
 
 
-async def test_a_level_leaves_what_is_worth_it(fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine) -> None:
+async def test_the_log_level_filters_lines(fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine) -> None:
     variables = {"HOLDFAST_LOG_LEVEL": "warning", "HOLDFAST_DATABASE_URL": fresh_sqlite_url, "PYTHONPATH": str(ROOT)}
     jobs = await open_sqlite.create_many([NewJob(type="fine"), NewJob(type="hopeless")])
     with Background("worker", "--app", APP, folder=tmp_path, **variables) as worker:
@@ -189,7 +189,7 @@ async def test_a_level_leaves_what_is_worth_it(fresh_sqlite_url: str, tmp_path: 
     assert [(line["level"], line["outcome"]) for line in lines] == [("warning", "failed")]
 
 
-async def test_a_job_that_killed_its_process_is_told_by_whoever_took_it_back(
+async def test_a_job_that_crashed_its_process_is_logged_by_the_process_that_requeues_it(
     fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine
 ) -> None:
     with working(tmp_path, fresh_sqlite_url) as worker:
@@ -204,7 +204,9 @@ async def test_a_job_that_killed_its_process_is_told_by_whoever_took_it_back(
     assert (reaped["reason"], reaped["attempt"], reaped["actor"]) == (event.reason, event.attempt, Actor.SYSTEM)
 
 
-async def test_a_log_that_nobody_reads_stops_no_job(fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine) -> None:
+async def test_a_blocked_log_pipe_does_not_stop_jobs(
+    fresh_sqlite_url: str, tmp_path: Path, open_sqlite: Engine
+) -> None:
     """The pipe holds 64 KiB; what is more than that waits in memory, and comes when somebody reads."""
     worker = await asyncio.create_subprocess_exec(
         *(*PROGRAM, "worker", "--app", APP),
@@ -228,7 +230,7 @@ async def test_a_log_that_nobody_reads_stops_no_job(fresh_sqlite_url: str, tmp_p
     assert all(len(moves_of(lines, job.id)) == 2 for job in jobs)
 
 
-async def test_a_server_logs_the_moves_that_it_makes(store_url: str) -> None:
+async def test_a_server_logs_its_transitions(store_url: str) -> None:
     async with server_process(with_password(store_url)) as served:
         body = {"jobType": "j\u202e", "payload": {"p": "canary-of-a-payload"}}
         refused = await served.http.post("/jobs", json=body)
@@ -246,7 +248,7 @@ async def test_a_server_logs_the_moves_that_it_makes(store_url: str) -> None:
     assert not [word for word in (PASSWORD, "canary", SECRET) if word in str(lines)]
 
 
-def test_what_keeps_it_from_starting_is_json_too(tmp_path: Path) -> None:
+def test_startup_errors_are_logged_as_json(tmp_path: Path) -> None:
     done = holdfast("worker", "--app", "nowhere:app", folder=tmp_path)
     [line] = json_lines(done.stderr)
     assert (done.returncode != 0, line["level"]) == (True, "critical")
@@ -256,7 +258,7 @@ def test_what_keeps_it_from_starting_is_json_too(tmp_path: Path) -> None:
 # -- on a terminal -------------------------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_there_are_lines_for_people(tmp_path: Path) -> None:
+def test_on_a_terminal_the_log_is_text(tmp_path: Path) -> None:
     variables = {"PYTHONPATH": str(ROOT)}
     for name in ("fine", "hopeless"):
         holdfast("jobs", "create", name, folder=tmp_path)
@@ -274,7 +276,7 @@ def test_on_a_terminal_there_are_lines_for_people(tmp_path: Path) -> None:
     assert "\x1b[" not in plain
 
 
-def test_dev_tells_of_a_job_once(tmp_path: Path) -> None:
+def test_dev_logs_each_job_once(tmp_path: Path) -> None:
     """The narrator does; with --quiet nobody does but of what failed."""
     variables = {"PYTHONPATH": str(ROOT)}
     for name in ("fine", "hopeless"):

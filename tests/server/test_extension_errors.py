@@ -72,7 +72,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_mistake_of_a_handler_is_a_problem_and_a_line_in_the_log(
+async def test_an_exception_in_a_handler_is_a_problem_response_and_a_log_line(
     broken: Served, mistake: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await broken.http.get(f"/broken/{mistake}")
@@ -85,7 +85,7 @@ async def test_a_mistake_of_a_handler_is_a_problem_and_a_line_in_the_log(
 
 
 @pytest.mark.parametrize("stream", [fails, fails_later])
-async def test_an_answer_that_breaks_off_is_seen_as_that(
+async def test_an_interrupted_response_is_recognized_by_the_client(
     broken: Served, stream: Callable[[], AsyncIterator[bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(httpx2.RemoteProtocolError):
@@ -108,7 +108,7 @@ async def point(request: Request) -> Any:
     return {"where": f"at {request.body.x}"}
 
 
-async def test_a_dataclass_goes_in_and_a_typed_dict_comes_out(broken: Served) -> None:
+async def test_a_route_can_take_a_dataclass_and_return_a_typed_dict(broken: Served) -> None:
     assert (await broken.http.post("/point", json={"x": 1})).json() == {"where": "at 1"}
     assert (await broken.http.get("/docs")).status_code == 200
     for wrong, code in ((b"", "malformed_json"), (b'{"x": "a"}', "invalid_body"), (b"{}", "invalid_body")):
@@ -126,7 +126,7 @@ class Named(msgspec.Struct, forbid_unknown_fields=True):
     payload: str = ""
 
 
-def test_its_fields_are_described_by_itself_alone() -> None:
+def test_the_description_of_a_field_comes_from_its_own_type() -> None:
     words = {"scope": None, "answers": {204: None}}
     route = extension_route("broken", "POST", "/point/{name}", point, query=Search, body=Named, **words)  # type: ignore[arg-type]
     described = document([*core.ROUTES, route])
@@ -144,7 +144,9 @@ def test_its_fields_are_described_by_itself_alone() -> None:
 # -- time ---------------------------------------------------------------------------------------------------------
 
 
-async def test_who_blocks_the_event_loop_is_named(fresh_sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_blocks_the_event_loop_is_named(
+    fresh_sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = WholeClock()
 
     async def blocks(request: Request) -> None:
@@ -207,7 +209,7 @@ FRAMEWORK = Starlette(
 
 
 @pytest.mark.parametrize("path", ["/app/raises", "/silent"])
-async def test_a_mistake_of_an_application_is_told_without_its_insides(
+async def test_an_exception_in_a_mounted_application_shows_no_internals(
     broken: Served, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Frameworks answer with a page of their own, which may show everything."""
@@ -217,7 +219,7 @@ async def test_a_mistake_of_an_application_is_told_without_its_insides(
     assert NAME in caplog.text
 
 
-async def test_an_answer_of_an_application_is_its_own(broken: Served) -> None:
+async def test_an_error_response_of_a_mounted_application_is_unchanged(broken: Served) -> None:
     assert (await broken.http.get("/app/missing")).json()["code"] == "note_not_found"
     told = await broken.http.get("/app/meant")
     assert (told.status_code, told.text) == (500, "sorry")
@@ -239,9 +241,7 @@ async def test_an_answer_of_an_application_is_its_own(broken: Served) -> None:
         ("/echoes", 404, b"route_not_found"),
     ],
 )
-async def test_no_path_leads_out_of_a_mount_or_around_to_it(
-    broken: Served, path: str, status: int, seen: bytes
-) -> None:
+async def test_no_path_escapes_or_bypasses_a_mount(broken: Served, path: str, status: int, seen: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(broken.url.rpartition(":")[2]))
     writer.write(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
