@@ -97,7 +97,7 @@ async def test_a_flapping_broker_is_logged_once_until_it_is_stable(breaker: Brea
         told.append("back")
         over.set()
 
-    OutageLogger(breaker, lost=told.append, back=back, calm_seconds=0.05)
+    OutageLogger(breaker, lost=told.append, back=back).calm_seconds = 0.05
     for _ in range(3):
         breaker.failed("full")
         breaker.failed("full")

@@ -11,9 +11,8 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.1, 5.0
-CALM_SECONDS = (
-    10.0  # a failure sooner than this continues the old outage: a full Redis, for example, fails some calls only
-)
+# A failure sooner than this continues the old outage: a full Redis, for example, fails some calls only.
+CALM_SECONDS = 10.0
 
 State = Literal["closed", "open", "half_open"]
 
@@ -85,16 +84,10 @@ class OutageLogger:
     """Logs an outage when it begins and when it ends. A broker that fails some calls only opens and closes the breaker
     every few seconds: the outage ends when the breaker has been closed for a while."""
 
-    def __init__(
-        self,
-        breaker: Breaker,
-        *,
-        lost: Callable[[str], None],
-        back: Callable[[], None],
-        calm_seconds: float = CALM_SECONDS,
-    ) -> None:
+    calm_seconds = CALM_SECONDS
+
+    def __init__(self, breaker: Breaker, *, lost: Callable[[str], None], back: Callable[[], None]) -> None:
         self._breaker, self._lost, self._back = breaker, lost, back
-        self._calm_seconds = calm_seconds
         self._is_out = False
         self._calm: asyncio.TimerHandle | None = None
         breaker.watchers.append(self._changed)
@@ -104,7 +97,7 @@ class OutageLogger:
             self._calm.cancel()
             self._calm = None
         if self._breaker.closed:
-            self._calm = asyncio.get_running_loop().call_later(self._calm_seconds, self._over)
+            self._calm = asyncio.get_running_loop().call_later(self.calm_seconds, self._over)
         elif not self._is_out:
             self._is_out = True
             self._lost(self._breaker.reason)

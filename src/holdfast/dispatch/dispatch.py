@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock
@@ -30,7 +31,11 @@ class Dispatch:
         """`make` creates a broker for a kind of worker; for None, one that only sends."""
         self.mode, self._make, self._clock = MODES[mode], make, clock
         self.breaker = Breaker(clock, ids)
-        OutageLogger(self.breaker, lost=_log_lost, back=_log_back)
+        OutageLogger(
+            self.breaker,
+            lost=partial(log.warning, "connection to the broker lost; hints go through the database: %s"),
+            back=partial(log.info, "the broker is reachable again; hints go through it"),
+        )
         self._hints: Tally = Counter()
         self._outgoing = make(None)
         self.sender = HintSender(self._outgoing, self.breaker, clock, self._hints, self.mode, by_database)
@@ -64,14 +69,6 @@ class Dispatch:
         await self.sender.close()
         if self.listener is not None:
             await self.listener.close()
-
-
-def _log_lost(reason: str) -> None:
-    log.warning("connection to the broker lost; hints go through the database: %s", reason)
-
-
-def _log_back() -> None:
-    log.info("the broker is reachable again; hints go through it")
 
 
 def kind_of_worker(queues: Collection[str] | None, types: Collection[str] | None, offers: Collection[str] = ()) -> str:

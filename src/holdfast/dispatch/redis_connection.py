@@ -7,6 +7,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+from holdfast.dispatch.breaker import Breaker
 from holdfast.dispatch.broker import BrokerError, SubscriptionLost
 
 CALL_SECONDS = 1.5  # time limit of a round trip
@@ -84,6 +85,20 @@ def connect(url: str, pool_size: int) -> Any:
     )
     _create(pool.connection_class, pool.connection_kwargs)
     return Redis.from_pool(pool)
+
+
+async def reply_to(pending: Any, breaker: Breaker, seconds: float = CALL_SECONDS) -> Any:
+    """The reply to a call of such a client; None if Redis is unreachable or too slow."""
+    from redis.exceptions import RedisError
+
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await pending
+    except (RedisError, OSError, TimeoutError) as error:
+        breaker.failed(type(error).__name__)
+        return None
+    breaker.succeeded()
+    return answer
 
 
 def _create(connection_class: Any, options: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.redis_connection import CALL_SECONDS, reply_to
 from holdfast.ids import Ids
 
 CHANGED = "holdfast:changed"  # between servers: new events in the event log
@@ -20,7 +21,6 @@ CHANGED = "holdfast:changed"  # between servers: new events in the event log
 WORKER_STATUS, PROGRESS, COMPLETE = "worker_status", "transcode_progress:", "transcode_complete:"
 PUBLISHER = "holdfast:publisher"
 LEASE_SECONDS = 3.0  # of the publishing server; then another server takes over
-CALL_SECONDS = 1.5
 DEBOUNCE_SECONDS = 0.02  # between two notifications: one covers all earlier changes
 LISTEN_SECONDS = 5.0
 
@@ -62,7 +62,7 @@ class RedisPubSub:
         try:
             while self._changed and self.breaker.allows:
                 self._changed = False
-                await self.call(self.redis.publish(CHANGED, self._me))
+                await reply_to(self.redis.publish(CHANGED, self._me), self.breaker)
                 await self._clock.sleep(DEBOUNCE_SECONDS)
         finally:
             self._notifying = None
@@ -95,7 +95,8 @@ class RedisPubSub:
         """Whether there are subscribers and this server publishes. One server publishes for all."""
         if not self.breaker.allows or not await self._has_subscribers():
             return False
-        return bool(await self.call(self.redis.eval(_TAKE_LEASE, 1, PUBLISHER, self._me, round(LEASE_SECONDS * 1000))))
+        taking = self.redis.eval(_TAKE_LEASE, 1, PUBLISHER, self._me, round(LEASE_SECONDS * 1000))
+        return bool(await reply_to(taking, self.breaker))
 
     async def _has_subscribers(self) -> bool:
         pipeline = self.redis.pipeline(transaction=False)
@@ -103,27 +104,14 @@ class RedisPubSub:
         literal = _GLOB.sub(r"\\\1", self._prefix)
         for pattern in (WORKER_STATUS, f"{PROGRESS}*", f"{COMPLETE}*"):
             pipeline.execute_command("PUBSUB", "CHANNELS", literal + pattern)
-        return any(await self.call(pipeline.execute()) or ())
+        return any(await reply_to(pipeline.execute(), self.breaker) or ())
 
     async def publish(self, messages: list[tuple[str, Mapping[str, Any]]]) -> None:
         """Publish each (channel, message); the channel without its prefix."""
         pipeline = self.redis.pipeline(transaction=False)
         for channel, message in messages:
             pipeline.execute_command("PUBLISH", self._prefix + channel, _encode(message))
-        await self.call(pipeline.execute())
-
-    async def call(self, pending: Any) -> Any:
-        """The reply; None if Redis is unreachable or too slow."""
-        from redis.exceptions import RedisError
-
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                answer = await pending
-        except (RedisError, OSError, TimeoutError) as error:
-            self.breaker.failed(type(error).__name__)
-            return None
-        self.breaker.succeeded()
-        return answer
+        await reply_to(pipeline.execute(), self.breaker)
 
     async def close(self) -> None:
         if self._notifying is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,6 +12,7 @@ import msgspec
 from holdfast.batching import Batcher
 from holdfast.clock import Clock, to_micros
 from holdfast.dispatch.breaker import Breaker
+from holdfast.dispatch.redis_connection import reply_to
 from holdfast.errors import HoldfastError
 from holdfast.model.summary import JobSummary
 
@@ -89,7 +89,7 @@ class StatusCache:
             pipeline.execute_command(
                 "EVAL", _NEWER, 1, key_of(outline.id), stamp, copy, max(1, round(seconds_to_live * 1000))
             )
-        return await self._try(pipeline.execute(), WRITE_SECONDS) is not None
+        return await reply_to(pipeline.execute(), self._breaker, WRITE_SECONDS) is not None
 
     def _signed(self, stamp: bytes, tenant: str, outline: JobSummary) -> bytes:
         body = _encode((tenant, outline))
@@ -106,24 +106,12 @@ class StatusCache:
         return hmac.digest(self._key, b"%b %b %b" % (job_id.encode(), stamp, body), "sha256").hex().encode()[:MAC_CHARS]
 
     async def _forget(self, job_id: str) -> None:
-        await self._try(self._redis.delete(key_of(job_id)), READ_SECONDS)
+        await reply_to(self._redis.delete(key_of(job_id)), self._breaker, READ_SECONDS)
 
     async def _read(self, job_ids: list[str]) -> Sequence[Any]:
-        found = await self._try(self._redis.mget([key_of(job_id) for job_id in job_ids]), READ_SECONDS)
+        reading = self._redis.mget([key_of(job_id) for job_id in job_ids])
+        found = await reply_to(reading, self._breaker, READ_SECONDS)
         return found or [None] * len(job_ids)
-
-    async def _try(self, pending: Any, seconds: float) -> Any:
-        """The reply; None if Redis is unreachable or too slow."""
-        from redis.exceptions import RedisError
-
-        try:
-            async with asyncio.timeout(seconds):
-                answer = await pending
-        except (RedisError, OSError, TimeoutError) as error:
-            self._breaker.failed(type(error).__name__)
-            return None
-        self._breaker.succeeded()
-        return answer
 
 
 def _stamp(outline: JobSummary) -> bytes:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 CONTENT_TYPE = "application/octet-stream"  # of an object that was stored without one
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(NamedTuple):
     """Content type, metadata and headers of an object."""
 
     content_type: str = CONTENT_TYPE
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-UNKNOWN = Description("")  # of an object in a listing
+    metadata: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)

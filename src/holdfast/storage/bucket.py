@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from holdfast.errors import Invalid, ObjectChanged, ObjectNotFound, StorageDenied, StorageError, StorageUnavailable
-from holdfast.storage.backend import CONTENT_TYPE, UNKNOWN, Description, ObjectInfo
+from holdfast.storage.backend import CONTENT_TYPE, Description, ObjectInfo
 from holdfast.storage.checks import HEADERS, invalid_key
 
 PART_BYTES = 5 << 20  # the minimum of S3, except for the last part
@@ -163,22 +163,19 @@ def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
     text = str(error)
     code, status = _CODE.search(text), _STATUS.search(text)
     words = " ".join(found[1] for found in (status, code) if found)
+    kind, message, detail = StorageError, "object storage failed", f" ({words})"
     if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or words[:3] in ("401", "403"):
-        message, full = "object storage denied the request", f"check credentials and policy ({words})"
-        return StorageDenied(message, full=f"{url}: {message}; {full}")
-    if _NO_BUCKET in text:
-        message = "object storage has no such bucket"
-        return StorageError(message, full=f"{url}: {message}")
-    if _METADATA_SERVICE in text:
-        message = "object storage has no credentials"
-        return StorageDenied(
-            message, full=f"{url}: {message}: none are configured, and this machine has no instance role"
-        )
-    if status is None or words[0] == "5" or words[:3] in ("408", "429"):
-        message = "object storage is unreachable or failed; try again"
-        return StorageUnavailable(message, full=f"{url}: {message} ({words or 'no response'})")
-    message = "object storage failed"
-    return StorageError(message, full=f"{url}: {message} ({words})")
+        kind, message = StorageDenied, "object storage denied the request"
+        detail = f"; check credentials and policy ({words})"
+    elif _NO_BUCKET in text:
+        message, detail = "object storage has no such bucket", ""
+    elif _METADATA_SERVICE in text:
+        kind, message = StorageDenied, "object storage has no credentials"
+        detail = ": none are configured, and this machine has no instance role"
+    elif status is None or words[0] == "5" or words[:3] in ("408", "429"):
+        kind, message = StorageUnavailable, "object storage is unreachable or failed; try again"
+        detail = f" ({words or 'no response'})"
+    return kind(message, full=f"{url}: {message}{detail}")
 
 
 def _first_part(chunks: Iterator[bytes]) -> tuple[deque[bytes], int]:
@@ -205,13 +202,5 @@ def _description(attributes: Mapping[str, str]) -> Description:
     return Description(content_type, metadata, headers)
 
 
-def _info(meta: Mapping[str, Any], description: Description = UNKNOWN) -> ObjectInfo:
-    return ObjectInfo(
-        meta["path"],
-        meta["size"],
-        meta["e_tag"] or "",
-        meta["last_modified"],
-        description.content_type,
-        description.metadata,
-        description.headers,
-    )
+def _info(meta: Mapping[str, Any], description: Description | tuple[()] = ()) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["e_tag"] or "", meta["last_modified"], *description)

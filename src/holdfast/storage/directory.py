@@ -14,7 +14,6 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.clock import from_micros
@@ -27,7 +26,7 @@ from holdfast.errors import (
     StorageUnavailable,
 )
 from holdfast.ids import Ids
-from holdfast.storage.backend import UNKNOWN, Description, ObjectInfo
+from holdfast.storage.backend import CONTENT_TYPE, Description, ObjectInfo
 from holdfast.storage.checks import RESERVED, invalid_key
 
 UPLOADS, DESCRIPTIONS = f"{RESERVED}/uploads", f"{RESERVED}/descriptions"
@@ -59,7 +58,7 @@ class Directory:
                 if description is not None or _etag(self._stat(key)) == _etag(found):
                     break
                 found, description = self._with_description(key)  # it was replaced, with its description
-            return _info(key, found, description or Description())
+            return _info(key, found, description or (CONTENT_TYPE,))
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         with self._translated_errors(key), self._opened(key) as file:
@@ -241,7 +240,7 @@ class Directory:
             return
         with self._folder(_description(key, found), make=True) as (folder, name), self._upload() as (uploads, upload):
             with os.fdopen(os.open(upload, _NEW, 0o666, dir_fd=uploads), "w") as file:
-                json.dump(asdict(description), file)
+                json.dump(description._asdict(), file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(upload, name, src_dir_fd=uploads, dst_dir_fd=folder)
@@ -295,7 +294,6 @@ def _description(key: str, found: os.stat_result) -> str:
     return f"{DESCRIPTIONS}/{hashlib.sha256(key.encode()).hexdigest()[:32]}-{_etag(found)[1:-1]}"
 
 
-def _info(key: str, found: os.stat_result, description: Description = UNKNOWN) -> ObjectInfo:
+def _info(key: str, found: os.stat_result, description: Description | tuple[str] | tuple[()] = ()) -> ObjectInfo:
     modified = from_micros(found.st_mtime_ns // 1000)
-    details = (description.content_type, description.metadata, description.headers)
-    return ObjectInfo(key, found.st_size, _etag(found), modified, *details)
+    return ObjectInfo(key, found.st_size, _etag(found), modified, *description)

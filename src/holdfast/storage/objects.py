@@ -66,8 +66,7 @@ class Objects:
     async def put(self, key: str, data: Data, description: Description, size: int | None = None) -> ObjectInfo:
         with self._watched("put"):
             etag, stored = await self._put(key, data, description, size)
-        details = (description.content_type, dict(description.metadata), dict(description.headers))
-        return ObjectInfo(key, stored, etag, self.clock.now(), *details)
+        return ObjectInfo(key, stored, etag, self.clock.now(), *description)
 
     async def _put(self, key: str, data: Data, description: Description, size: int | None) -> tuple[str, int]:
         if isinstance(data, Path):
@@ -171,11 +170,7 @@ class Objects:
         began, error = self.clock.monotonic(), None
         try:
             yield
-        except (
-            StorageError,
-            ObjectNotFound,
-            ObjectChanged,
-        ) as failed:  # other errors are not the storage's
+        except (StorageError, ObjectNotFound, ObjectChanged) as failed:  # other errors are not the storage's
             error = failed
             raise
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from holdfast.background import Loop
@@ -64,7 +65,11 @@ class RedisServices:
         channel_prefix: str = "",
     ) -> None:
         self.breaker = Breaker(clock, ids)
-        OutageLogger(self.breaker, lost=_lost, back=_back)
+        OutageLogger(
+            self.breaker,
+            lost=partial(log.warning, "connection to Redis lost (%s); polling the database until it is back"),
+            back=partial(log.info, "connection to Redis restored"),
+        )
         self._live = RedisPubSub(redis, self.breaker, clock, ids, poll=feed.wake, prefix=channel_prefix)
         self._announcer = RedisAnnouncer(self._live, feed, clock)
         self.cached: JobCache | None = None
@@ -84,11 +89,3 @@ class RedisServices:
         if self.cached is not None:
             await self.cached.close()
         await self._live.close()
-
-
-def _lost(reason: str) -> None:
-    log.warning("connection to Redis lost (%s); polling the database until it is back", reason)
-
-
-def _back() -> None:
-    log.info("connection to Redis restored")
