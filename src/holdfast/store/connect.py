@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import asyncpg
@@ -25,6 +26,20 @@ _SERVER = (
 )
 
 
+def _measured(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def measured(connection: PostgresConnection, *args: Any, **kwargs: Any) -> Any:
+        connection.asked_at = time.monotonic()
+        try:
+            return await ask(connection, *args, **kwargs)
+        except (TimeoutError, asyncio.CancelledError):
+            connection.unanswered = time.monotonic() - connection.asked_at
+            raise
+        finally:
+            connection.asked_at = 0.0
+
+    return measured
+
+
 class PostgresConnection(asyncpg.Connection):
     """A connection that measures how long it waits for the server.
 
@@ -37,25 +52,8 @@ class PostgresConnection(asyncpg.Connection):
     unanswered = 0.0
     replication_unconfirmed = False
 
-    async def fetch(self, *args: Any, **kwargs: Any) -> Any:
-        self.asked_at = time.monotonic()
-        try:
-            return await super().fetch(*args, **kwargs)
-        except (TimeoutError, asyncio.CancelledError):
-            self.unanswered = time.monotonic() - self.asked_at
-            raise
-        finally:
-            self.asked_at = 0.0
-
-    async def execute(self, *args: Any, **kwargs: Any) -> Any:
-        self.asked_at = time.monotonic()
-        try:
-            return await super().execute(*args, **kwargs)
-        except (TimeoutError, asyncio.CancelledError):
-            self.unanswered = time.monotonic() - self.asked_at
-            raise
-        finally:
-            self.asked_at = 0.0
+    fetch = _measured(asyncpg.Connection.fetch)
+    execute = _measured(asyncpg.Connection.execute)
 
 
 async def open_connection(url: str, **options: Any) -> PostgresConnection:

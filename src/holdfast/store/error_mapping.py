@@ -85,15 +85,12 @@ def _error_for(code: str, message: str, label: DatabaseLabel = DEFAULT_LABEL) ->
     if "holdfast_events_actor" in message:
         return IllegalMove("this actor may not make this move", code="actor_not_allowed")
     if code == "constraint":
-        return RowRefused(
-            "the database rejected the row: a constraint is violated", full=f"the database rejected the row: {message}"
-        )
+        fault = "the database rejected the row: "
+        return RowRefused(f"{fault}a constraint is violated", full=f"{fault}{message}")
     if code == "value":
-        return RowRefused(
-            "the database cannot store a value of the row: it is out of range, too large or malformed",
-            code="value_refused",
-            full=f"the database cannot store a value of the row: {message}",
-        )
+        fault = "the database cannot store a value of the row: "
+        short = f"{fault}it is out of range, too large or malformed"
+        return RowRefused(short, code="value_refused", full=f"{fault}{message}")
     return None
 
 

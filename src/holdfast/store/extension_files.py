@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.errors import Invalid
 from holdfast.store.migrate import Migration, migrations_in
-from holdfast.store.queries import Queries, Query, parse
+from holdfast.store.queries import Queries, load
 from holdfast.store.render import render
 
 DIALECTS = ("postgres", "sqlite")
@@ -36,18 +36,11 @@ class ExtensionFiles:
 
     @cached_property
     def queries(self) -> Queries:
-        folder, found = self._folder("sql"), dict[str, Query]()
-        for file in sorted(folder.iterdir(), key=lambda file: file.name) if folder is not None else ():
-            for query in self._queries_in(file) if file.name.endswith(".sql") else ():
-                if query.name in found:
-                    raise self._invalid(f"two queries are called {query.name!r}", "invalid_query")
-                found[query.name] = query
-        return Queries(found)
-
-    def _queries_in(self, file: Traversable) -> list[Query]:
-        if not (found := parse(file.read_text("utf-8"))):
-            raise self._invalid(f"sql/{file.name} has no query; each begins with a line -- name: NAME", "invalid_query")
-        return found
+        folder = self._folder("sql")
+        try:
+            return Queries({}) if folder is None else load(folder)
+        except ValueError as error:
+            raise self._invalid(str(error), "invalid_query") from None
 
     # -- validation -----------------------------------------------------------------------------------------------
 

@@ -27,14 +27,6 @@ SLICES = 10  # of ANSWER_SECONDS: a slice in which the event loop was blocked co
 PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # for a single process, and for one of many
 RECONNECT_SECONDS = (0.1, 0.5)
 
-# No idle timeout. The advisory lock is shared: after a network failure the server may keep the old session for a while,
-# and the new one must not wait for it.
-_SETUP = """
-SET idle_session_timeout = 0;
-{settings};
-SELECT pg_advisory_lock_shared({key})
-"""
-
 
 class ListenConnection:
     """`number` increases with each reconnect: between two numbers the server may have restarted."""
@@ -123,7 +115,9 @@ class ListenConnection:
             if await is_pooled(connection):
                 await connection.close(timeout=1)
                 return False
-            await connection.execute(_setup_sql(self._key))
+            settings = "; ".join(f"SET {setting}" for setting in ("idle_session_timeout = 0", *session_settings()))
+            # Shared: after a network failure the server may keep the old session for a while.
+            await connection.execute(f"{settings}; SELECT pg_advisory_lock_shared({self._key})")
             await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, payload: self._wake(payload))
         except BaseException:
             connection.terminate()
@@ -140,10 +134,6 @@ class ListenConnection:
         if connection is self._connection:
             self._connection = None
             self._lost.set()
-
-
-def _setup_sql(key: int) -> str:
-    return _SETUP.format(key=key, settings="; ".join(f"SET {setting}" for setting in session_settings()))
 
 
 async def _with_timeout(asking: Coroutine[Any, Any, list[Any]]) -> list[Any]:

@@ -23,6 +23,10 @@ from holdfast.store.queries import Query
 from holdfast.store.sqlite import SqliteStore, run_to_completion
 
 HELD_SECONDS_MAX = IDLE_IN_TRANSACTION_SECONDS  # idle between two statements, also on SQLite
+_IDLE = (
+    f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement and rolled back, nothing was "
+    "written; await only its own statements inside it, because other writers wait for it"
+)
 
 # asyncpg raises InternalClientError first for a connection that the server has closed.
 _OF_DATABASE = (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -68,7 +72,7 @@ class _OpenPostgres:
 
     async def work(self, tx: Tx) -> None:
         if self.began.done():
-            raise _rolled_back()
+            raise StoreUnavailable("the database rolled the transaction back, nothing was written: try again")
         self.began.set_result(tx)
         if (error := await self._end) is not None:
             raise error
@@ -106,7 +110,7 @@ class _OpenSqlite:
         try:
             return self._steps.get(timeout=HELD_SECONDS_MAX)
         except queue.Empty:
-            raise StoreUnavailable(_idle()) from None
+            raise StoreUnavailable(_IDLE) from None
 
     def _do(self, tx: Tx, step: _Step, answer: asyncio.Future[Any]) -> None:
         try:
@@ -125,7 +129,7 @@ class _OpenSqlite:
                 return answer.result()
         finally:
             answer.cancel()
-        raise StoreUnavailable(_idle())
+        raise StoreUnavailable(_IDLE)
 
     def end(self, error: BaseException | None) -> None:
         if not self.began.done():
@@ -171,14 +175,3 @@ class _RemoteTx(Tx):
 async def _left(saved: AbstractAsyncContextManager[None], error: BaseException) -> None:
     with suppress(type(error)):  # it is raised in the event loop
         await saved.__aexit__(type(error), error, error.__traceback__)
-
-
-def _idle() -> str:
-    return (
-        f"a transaction was held open for {HELD_SECONDS_MAX:g} s without a statement and rolled back, nothing was "
-        "written; await only its own statements inside it, because other writers wait for it"
-    )
-
-
-def _rolled_back() -> StoreUnavailable:
-    return StoreUnavailable("the database rolled the transaction back, nothing was written: try again")

@@ -91,10 +91,10 @@ class PostgresPool:
         try:
             connection = await self._connected()
         except BaseException:
-            self._opening -= 1
             self._hand_over(None)
             raise
-        self._opening -= 1
+        finally:
+            self._opening -= 1
         self._all.add(connection)
         return connection
 

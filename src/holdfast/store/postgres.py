@@ -201,11 +201,11 @@ class PostgresStore:
         clock: Clock,
         ids: Ids,
         *,
-        pooled: bool = False,
-        detector: DeadConnectionDetector | None = None,
-        identity: IdentityTracker | None = None,
+        pooled: bool,
+        detector: DeadConnectionDetector | None,
+        identity: IdentityTracker,
     ) -> None:
-        self.identity = identity or IdentityTracker()
+        self.identity = identity
         self._verified: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # callers' connections to this database
         self.on_query: OnQuery | None = None
         self._connections = connections
@@ -474,16 +474,6 @@ _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
 _BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_SETTINGS, *transaction_settings()))])
 
 
-async def _set_up_session(connection: Any) -> None:
-    await connection.execute("; ".join(f"SET {setting}" for setting in (*_SETTINGS, *session_settings())))
-    await _set_up_pooled(connection)
-
-
-async def _set_up_pooled(connection: Any) -> None:
-    """Set nothing on the connection of a pooler: the settings would leak to its next client."""
-    await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
-
-
 async def _connect(url: str, *, pooled: bool, identity: IdentityTracker) -> Any:
     connection = await open_connection(
         url,
@@ -493,7 +483,9 @@ async def _connect(url: str, *, pooled: bool, identity: IdentityTracker) -> Any:
     )
     connection.add_log_listener(_on_server_message)
     try:
-        await (_set_up_pooled if pooled else _set_up_session)(connection)
+        if not pooled:  # on the connection of a pooler, the settings would leak to its next client
+            await connection.execute("; ".join(f"SET {setting}" for setting in (*_SETTINGS, *session_settings())))
+        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
         await identity.verify(await read_identity(connection, pooled=pooled), connection)
     except BaseException:
         connection.terminate()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 _ROWS = re.compile(r"\{rows:(\w+)")
 _BRACKETS = re.compile(r"\([^()]*\)")
@@ -136,14 +137,18 @@ def _parse_one(section: str) -> Query:
     )
 
 
-def load() -> Queries:
+def load(folder: Traversable) -> Queries:
+    """The queries of all files in a folder. `ValueError`: a file has none, or two have the same name."""
     found: dict[str, Query] = {}
-    for file in sorted(files("holdfast.store").joinpath("sql").iterdir(), key=lambda file: file.name):
-        for query in parse(file.read_text(encoding="utf-8")):
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        queries = parse(file.read_text("utf-8")) if file.name.endswith(".sql") else None
+        if queries == []:
+            raise ValueError(f"sql/{file.name} has no query; each begins with a line -- name: NAME")
+        for query in queries or ():
             if query.name in found:
                 raise ValueError(f"two queries are called {query.name!r}")
             found[query.name] = query
     return Queries(found)
 
 
-q = load()
+q = load(files("holdfast.store").joinpath("sql"))

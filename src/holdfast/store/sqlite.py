@@ -424,15 +424,14 @@ def connect(path: Path, ids: Ids) -> SqliteConnection:
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Retries: when several processes open a new file, one switches to WAL, and SQLite fails the others at once."""
-    for _ in range(WAL_TRIES_MAX - 1):
+    for tried in range(1, WAL_TRIES_MAX + 1):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
+            if "locked" not in str(error) or tried == WAL_TRIES_MAX:
                 raise
             Clock().block(WAL_PAUSE_SECONDS)
-    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def register_functions(connection: sqlite3.Connection, ids: Ids) -> None:
