@@ -4,33 +4,14 @@ from holdfast.lifecycle.machine import Machine
 from holdfast.lifecycle.policy import Idempotency, Policy, Treatment
 
 _CODES = {
-    Treatment.TRANSIENT: (
-        "network_error",
-        "rate_limited",
-        "browser_crash",
-        "timeout_soft",
-        "qdrant_unavailable",
-        "neo4j_write_lock",
-        "E_429_RATE",
-        "E_5XX_ORIGIN",
-        "E_TIMEOUT",
-        "E_BROWSER",
-        "E_QDRANT",
-        "E_NEO4J",
-        "E_GPU_OOM",
-    ),
-    Treatment.PERMANENT: (
-        "invalid_url",
-        "robots_disallowed",
-        "parse_error_strict",
-        "unsupported_mime",
-        "bad_request",
-        "E_URL_BAD",
-        "E_ROBOTS",
-        "E_PARSE",
-    ),
+    Treatment.TRANSIENT: """
+        network_error rate_limited browser_crash timeout_soft qdrant_unavailable neo4j_write_lock
+        E_429_RATE E_5XX_ORIGIN E_TIMEOUT E_BROWSER E_QDRANT E_NEO4J E_GPU_OOM""",
+    Treatment.PERMANENT: """
+        invalid_url robots_disallowed parse_error_strict unsupported_mime bad_request
+        E_URL_BAD E_ROBOTS E_PARSE""",
     # Anti-bot responses: back off much longer.
-    Treatment.THROTTLED: ("captcha", "403_waf", "503_shield", "E_403_WAF"),
+    Treatment.THROTTLED: "captcha 403_waf 503_shield E_403_WAF",
 }
 
 CRAWL = Machine(
@@ -58,7 +39,7 @@ CRAWL = Machine(
         heartbeat_seconds=10,
         max_attempts=7,
         max_runtime_seconds=300,
-        errors={code: treatment for treatment, codes in _CODES.items() for code in codes},
+        errors={code: treatment for treatment, codes in _CODES.items() for code in codes.split()},
         idempotency=Idempotency.WINDOW,
     ),
 )

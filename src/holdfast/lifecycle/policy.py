@@ -66,23 +66,20 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < 10**9:
-                raise Invalid(f"policy {name} must be positive, got {value}", code="invalid_policy", name=name)
+                raise _invalid(f"policy {name} must be positive, got {value}", name=name)
         for name in ("backoff_base_seconds", "defer_seconds", "cancel_grace_seconds"):
             if not 0 <= (value := getattr(self, name)) < 10**9:
-                raise Invalid(f"policy {name} must not be negative, got {value}", code="invalid_policy", name=name)
+                raise _invalid(f"policy {name} must not be negative, got {value}", name=name)
         if self.backoff_factor > 1000:
-            raise Invalid(
-                f"policy backoff_factor must be at most 1000, got {self.backoff_factor}", code="invalid_policy"
-            )
+            raise _invalid(f"policy backoff_factor must be at most 1000, got {self.backoff_factor}")
         if not 0 <= self.backoff_jitter <= 1:
-            raise Invalid(f"policy backoff_jitter must be 0 to 1, got {self.backoff_jitter}", code="invalid_policy")
+            raise _invalid(f"policy backoff_jitter must be 0 to 1, got {self.backoff_jitter}")
         if not 1 <= self.max_attempts <= 1000:
-            raise Invalid(f"policy max_attempts must be 1 to 1000, got {self.max_attempts}", code="invalid_policy")
+            raise _invalid(f"policy max_attempts must be 1 to 1000, got {self.max_attempts}")
         if self.heartbeat_seconds >= self.lease_seconds:
-            raise Invalid(
+            raise _invalid(
                 f"policy heartbeat_seconds ({self.heartbeat_seconds}) must be shorter than "
-                f"lease_seconds ({self.lease_seconds}), or every lease expires",
-                code="invalid_policy",
+                f"lease_seconds ({self.lease_seconds}), or every lease expires"
             )
 
     def treat(self, error_code: str) -> Treatment:
@@ -103,7 +100,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         try:
             return msgspec.convert({**msgspec.to_builtins(self), **changes}, Policy)
         except msgspec.ValidationError as error:
-            raise Invalid(f"policy: {error}", code="invalid_policy") from None
+            raise _invalid(f"policy: {error}") from None
 
     def over_stored(self, stored: Any) -> tuple[Policy, list[str]]:
         """This policy with stored fields, perhaps of a newer version, and the names of the ignored ones.
@@ -141,21 +138,22 @@ def _is_a(value: Any, kind: Any) -> bool:
 _KINDS = {field.name: field.type for field in msgspec.structs.fields(Policy)}
 
 
+def _invalid(text: str, **details: str) -> Invalid:
+    return Invalid(text, code="invalid_policy", **details)
+
+
 def _refuse_unknown(changes: dict[str, Any]) -> None:
     """Raise for unknown fields, with the nearest known one."""
     for name in changes:
         if name not in Policy.__struct_fields__:
             near = get_close_matches(str(name), Policy.__struct_fields__, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "`holdfast lifecycle show default` lists its fields"
-            raise Invalid(f"policy has no {name!r}; {hint}", code="invalid_policy", name=name)
+            raise _invalid(f"policy has no {name!r}; {hint}", name=name)
     errors = changes.get("errors")
     for error, how in errors.items() if isinstance(errors, dict) else ():
         if how not in list(Treatment):
-            raise Invalid(
-                f"policy errors: {error} cannot be treated as {how!r}, only as {', '.join(Treatment)}",
-                code="invalid_policy",
-                name="errors",
-            )
+            only = f"only as {', '.join(Treatment)}"
+            raise _invalid(f"policy errors: {error} cannot be treated as {how!r}, {only}", name="errors")
 
 
 _POSITIVE = (

@@ -47,12 +47,10 @@ def outgoing(
 ) -> OutboundRequest:
     """Build a request; `headers` are checked already."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method) or method == "CONNECT":
-        raise Invalid(
-            "a method is a word in capitals, such as GET; CONNECT is not supported", code="invalid_outbound_request"
-        )
+        raise _invalid("a method is a word in capitals, such as GET; CONNECT is not supported")
     if json is not msgspec.UNSET:
         if body is not None:
-            raise Invalid("use `body` or `json`, not both", code="invalid_outbound_request")
+            raise _invalid("use `body` or `json`, not both")
         body = msgspec.json.encode(json)
         headers = {"content-type": "application/json", **headers}
     return OutboundRequest(method, target, dict(headers), body.encode() if isinstance(body, str) else body)
@@ -65,14 +63,16 @@ def checked(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _checked(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        raise Invalid(f"{name!r:.80} is not a header name", code="invalid_outbound_request")
+        raise _invalid(f"{name!r:.80} is not a header name")
     if name.lower() in _SET_BY_CLIENT:
-        raise Invalid(f"the header {name} is set by the client itself", code="invalid_outbound_request")
+        raise _invalid(f"the header {name} is set by the client itself")
     if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-        raise Invalid(
-            f"the header {name} must be one line of printable ASCII characters", code="invalid_outbound_request"
-        )
+        raise _invalid(f"the header {name} must be one line of printable ASCII characters")
     return name.lower(), value
+
+
+def _invalid(text: str) -> Invalid:
+    return Invalid(text, code="invalid_outbound_request")
 
 
 def redirected(
