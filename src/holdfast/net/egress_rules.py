@@ -6,11 +6,10 @@ import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
-from functools import partial
+from concurrent.futures import Future
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import AddressRefused, Invalid, Unreachable
@@ -55,26 +54,18 @@ class Target(NamedTuple):
 async def resolve(host: str, port: int) -> list[str]:
     """Ask the system's resolver once, in a new thread: in a thread pool, slow names would block all others, because a
     blocked lookup cannot be cancelled."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[str]] = loop.create_future()
+    found: Future[list[str]] = Future()
+    found.set_running_or_notify_cancel()
 
     def look_up() -> None:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
-            report = partial(_resolve_future, found.set_result, addresses, found)
+            found.set_result(list(dict.fromkeys(str(answer[4][0]) for answer in answers)))
         except Exception as error:
-            report = partial(_resolve_future, found.set_exception, error, found)
-        with suppress(RuntimeError):  # the event loop has ended
-            loop.call_soon_threadsafe(report)
+            found.set_exception(error)
 
     Thread(target=look_up, name="holdfast-resolve", daemon=True).start()
-    return await found
-
-
-def _resolve_future(set_it: Callable[[Any], None], answer: Any, found: asyncio.Future[list[str]]) -> None:
-    if not found.done():
-        set_it(answer)
+    return await asyncio.wrap_future(found)
 
 
 class EgressRules:

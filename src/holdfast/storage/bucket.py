@@ -122,7 +122,7 @@ class Bucket:
             self._obstore.copy(self._store, source, target)
 
     def delete(self, keys: list[str]) -> None:
-        with contextlib.suppress(ObjectNotFound), self._translated_errors(keys[0] if keys else ""):
+        with contextlib.suppress(ObjectNotFound), self._translated_errors(keys[0]):
             self._obstore.delete(self._store, keys)
 
     def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:

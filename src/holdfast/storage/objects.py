@@ -136,8 +136,9 @@ class Objects:
             await self._call(self.backend.copy, source, target)
 
     async def delete(self, keys: list[str]) -> None:
-        with self._watched("delete"):
-            await self._call(self.backend.delete, keys)
+        if keys:
+            with self._watched("delete"):
+                await self._call(self.backend.delete, keys)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         batches = self.backend.list(prefix)

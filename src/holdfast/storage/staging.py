@@ -132,8 +132,7 @@ class Staged:
 
     async def _delete(self, keys: list[str]) -> None:
         try:
-            if keys:
-                await self._objects.delete(keys)
+            await self._objects.delete(keys)
         except Exception as error:
             log.warning(
                 "staged objects of job %s, attempt %s, could not be deleted and remain until the next sweep: %s",
@@ -176,16 +175,12 @@ class Staging:
         for attempt in stale:
             lost = [key for key in attempt.published if not await recorded(key)]
             manifest = [key for key in attempt.keys if key.endswith(f"/{MANIFEST}")]
-            await self._delete(lost)
-            await self._delete([key for key in attempt.keys if key not in manifest])
-            await self._delete(manifest)  # last: while it exists, the sweep can be repeated
+            await self._objects.delete(lost)
+            await self._objects.delete([key for key in attempt.keys if key not in manifest])
+            await self._objects.delete(manifest)  # last: while it exists, the sweep can be repeated
         before = self._objects.clock.now() - timedelta(seconds=older_than)
-        await self._delete([info.key async for info in self._objects.list(UPLOADS) if info.modified < before])
+        await self._objects.delete([info.key async for info in self._objects.list(UPLOADS) if info.modified < before])
         return len(stale)
-
-    async def _delete(self, keys: list[str]) -> None:
-        if keys:
-            await self._objects.delete(keys)
 
     async def _described(self, attempt: str, infos: list[ObjectInfo]) -> StaleStaging:
         job_id, _, epoch = attempt.partition("/")

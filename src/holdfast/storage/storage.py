@@ -105,8 +105,7 @@ class Storage:
 
     async def delete(self, *keys: str) -> None:
         """Missing objects are ignored."""
-        if keys:
-            await self._objects.delete([check_key(key) for key in keys])
+        await self._objects.delete([check_key(key) for key in keys])
 
     async def delete_folder(self, folder: str) -> int:
         """Delete all objects below a folder; returns their number. Objects that are put meanwhile may remain."""

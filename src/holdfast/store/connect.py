@@ -54,6 +54,7 @@ class PostgresConnection(asyncpg.Connection):
 
     fetch = _measured(asyncpg.Connection.fetch)
     execute = _measured(asyncpg.Connection.execute)
+    executemany = _measured(asyncpg.Connection.executemany)
 
 
 async def open_connection(url: str, **options: Any) -> PostgresConnection:

@@ -81,7 +81,6 @@ class PostgresTx(Tx):
         self.callbacks: list[Callable[[], None]] = []
         self.wrote = False
         self._nested = 0
-        self._busy = False  # a statement is running
         self._buffered: list[tuple[str, list[list[Any]]]] = []  # buffered: a statement, and its argument lists
 
     async def all(
@@ -94,15 +93,11 @@ class PostgresTx(Tx):
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
         rows: list[Row]
-        self._busy = True
-        try:
-            if self._on_query is None:
+        if self._on_query is None:
+            rows = await self._connection.fetch(statement.text, *values)
+        else:
+            with ObservedQuery(self._on_query, query, self._clock):
                 rows = await self._connection.fetch(statement.text, *values)
-            else:
-                with ObservedQuery(self._on_query, query, self._clock):
-                    rows = await self._connection.fetch(statement.text, *values)
-        finally:
-            self._busy = False
         self.wrote = self.wrote or not query.text.startswith("SELECT")
         return rows
 
@@ -116,11 +111,7 @@ class PostgresTx(Tx):
     async def flush(self) -> None:
         buffered, self._buffered = self._buffered, []
         for text, values in buffered:
-            self._busy = True
-            try:
-                await self._connection.executemany(text, values)
-            finally:
-                self._busy = False
+            await self._connection.executemany(text, values)
             self.wrote = True
 
     @asynccontextmanager
@@ -155,14 +146,10 @@ class PostgresTx(Tx):
             raise swallowed_error() from error
 
     async def _execute(self, sql: str) -> None:
-        self._busy = True
-        try:
-            await self._connection.execute(sql)
-        finally:
-            self._busy = False
+        await self._connection.execute(sql)
 
     async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
-        return await call(hook, seconds, self._clock, lambda: self._busy, blocked)
+        return await call(hook, seconds, self._clock, lambda: bool(self._connection.asked_at), blocked)
 
     async def wait_for_locks(self) -> None:
         if self.lock_seconds is not None:  # None in a caller's transaction

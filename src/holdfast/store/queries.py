@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
 
 _ROWS = re.compile(r"\{rows:(\w+)")
 _BRACKETS = re.compile(r"\([^()]*\)")
@@ -117,24 +118,15 @@ def parse(source: str) -> list[Query]:
 
 
 def _parse_one(section: str) -> Query:
-    header: dict[str, str] = {}
+    header: dict[str, Any] = {}
     body: list[str] = []
     for line in section.strip().splitlines():
         found = _HEADER.fullmatch(line)
         if found and not body:
-            header[found[1]] = found[2]
+            header[found[1]] = found[1] == "create" or found[2]
         elif body or not line.startswith("--"):
             body.append(line)
-    return Query(
-        name=header["name"],
-        text="\n".join(body),
-        move=header.get("move"),
-        note=header.get("note"),
-        create="create" in header,
-        ends=header.get("ends"),
-        data=header.get("data"),
-        gives=header.get("gives"),
-    )
+    return Query(text="\n".join(body), **header)
 
 
 def load(folder: Traversable) -> Queries:
