@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import Machine, Policy
-from holdfast.lifecycle.machine import setting_word
+from holdfast.lifecycle.settings import setting_word
 
 
 @dataclass(frozen=True)

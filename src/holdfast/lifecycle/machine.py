@@ -37,11 +37,6 @@ def _read_line(line: str) -> list[Move]:
     ]
 
 
-def setting_word(name: str) -> str:
-    """The name of a lifecycle in settings, which have no hyphens."""
-    return name.replace("-", "_")
-
-
 def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",")]
 

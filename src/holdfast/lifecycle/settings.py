@@ -19,6 +19,11 @@ KNOBS = {
 }
 
 
+def setting_word(lifecycle: str) -> str:
+    """The name of a lifecycle in settings, which have no hyphens."""
+    return lifecycle.replace("-", "_")
+
+
 def setting_like(name: str) -> str | None:
     """The global setting of a per-lifecycle setting; None for other names."""
     found = _split(name)
@@ -46,7 +51,7 @@ def flattened(file: dict[str, Any]) -> dict[str, Any]:
     tables = file.get("lifecycle")
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         return file
-    words = {name.replace("-", "_"): table for name, table in tables.items()}
+    words = {setting_word(name): table for name, table in tables.items()}
     return {name: value for name, value in file.items() if name != "lifecycle"} | flat(words)
 
 

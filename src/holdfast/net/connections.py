@@ -71,7 +71,8 @@ class CheckedConnection:
 
     def __init__(self, target: Target, stream: httpcore2.AsyncNetworkStream, idle_seconds: float) -> None:
         self.origin, self.stream = target.origin, BoundedStream(stream, target.authority)
-        self.http = httpcore2.AsyncHTTP11Connection(_origin(target), self.stream, idle_seconds)
+        origin = httpcore2.Origin(*_origin_parts(target))
+        self.http = httpcore2.AsyncHTTP11Connection(origin, self.stream, idle_seconds)
 
     async def send(
         self, method: str, target: Target, headers: list[tuple[str, str]], body: bytes | None
@@ -150,8 +151,3 @@ class ConnectionPool:
 
 def _origin_parts(target: Target) -> tuple[bytes, bytes, int]:
     return target.scheme.encode(), target.host.encode(), target.port
-
-
-def _origin(target: Target) -> httpcore2.Origin:
-    scheme, host, port = _origin_parts(target)
-    return httpcore2.Origin(scheme=scheme, host=host, port=port)

@@ -72,12 +72,7 @@ class Directory:
 
     def put(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
         with self._translated_errors(key), self._upload() as (folder, name):
-            with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-                found = os.fstat(file.fileno())
+            found = _write(folder, name, chunks)
             self._publish(key, found, folder, name, description)
             return _etag(found)
 
@@ -140,7 +135,7 @@ class Directory:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=place)
                         os.fsync(place)
-                below = self._below(place, folder, key)
+                below = _open(folder, _FOLDER, place, key)
                 os.close(place)
                 place = below
             yield place, name
@@ -154,23 +149,10 @@ class Directory:
             message = "object storage does not exist any more"
             raise StorageUnavailable(message, full=f"{self.url}: {message} ({error.strerror})") from None
 
-    def _below(self, place: int, folder: str, key: str) -> int:
-        try:
-            return os.open(folder, _FOLDER, dir_fd=place)
-        except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                _refuse_link(place, folder, key)
-            raise
-
     @contextlib.contextmanager
     def _opened(self, key: str) -> Iterator[int]:
         with self._folder(key) as (folder, name):
-            try:
-                file = os.open(name, _READ, dir_fd=folder)
-            except OSError as error:
-                if error.errno == errno.ELOOP:
-                    _refuse_link(folder, name, key)
-                raise
+            file = _open(name, _READ, folder, key)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise _missing(key)
@@ -239,10 +221,7 @@ class Directory:
         if description == Description():
             return
         with self._folder(_description(key, found), make=True) as (folder, name), self._upload() as (uploads, upload):
-            with os.fdopen(os.open(upload, _NEW, 0o666, dir_fd=uploads), "w") as file:
-                json.dump(description._asdict(), file)
-                file.flush()
-                os.fsync(file.fileno())
+            _write(uploads, upload, [json.dumps(description._asdict()).encode()])
             os.replace(upload, name, src_dir_fd=uploads, dst_dir_fd=folder)
 
     def _forget(self, key: str, found: os.stat_result) -> None:
@@ -277,9 +256,27 @@ class Directory:
         return kind(message, full=f"{self.url}: {message} ({os.strerror(error.errno or 0)})")
 
 
-def _refuse_link(place: int, name: str, key: str) -> None:
-    if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
-        raise invalid_key(key, f"{name!r} is a symbolic link, and links are not followed")
+def _open(name: str, flags: int, folder: int, key: str) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP) and _is_link(name, folder):
+            raise invalid_key(key, f"{name!r} is a symbolic link, and links are not followed") from None
+        raise
+
+
+def _is_link(name: str, folder: int) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+
+
+def _write(folder: int, name: str, chunks: Iterable[bytes]) -> os.stat_result:
+    """Write and sync a new file."""
+    with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno())
 
 
 def _missing(key: str) -> ObjectNotFound:

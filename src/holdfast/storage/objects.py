@@ -76,13 +76,13 @@ class Objects:
             return await self._put_chunks(key, data, description, size)
         whole = as_bytes(data)
         check_size(key, len(whole), size)
-        return await self._start_put(key, [whole], description, len(whole)), len(whole)
+        return await self._start(self._puts, self.backend.put, key, [whole], description, len(whole)), len(whole)
 
     async def _put_chunks(
         self, key: str, chunks: AsyncIterable[bytes], description: Description, size: int | None
     ) -> tuple[str, int]:
         queue, stored = ChunkQueue(), 0
-        done = self._start_put(key, queue, description, size or 0)
+        done = self._start(self._puts, self.backend.put, key, queue, description, size or 0)
         done.add_done_callback(queue.abandoned)
         try:
             async for given in chunks:
@@ -119,9 +119,6 @@ class Objects:
             await self._call(unfinished.replace, path)
         finally:
             unfinished.unlink(missing_ok=True)
-
-    def _start_put(self, *arguments: Any) -> asyncio.Future[str]:
-        return self._start(self._puts, self.backend.put, *arguments)
 
     async def head(self, key: str) -> ObjectInfo:
         with self._watched("head"):

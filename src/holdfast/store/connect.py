@@ -12,6 +12,9 @@ import asyncpg
 
 from holdfast.model.process_role import application_name
 
+# All errors of the driver, the server and the network.
+DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
 IDLE_IN_TRANSACTION_SECONDS = 10.0
 
 # The client closes an unresponsive connection after 9 s, the server after 20 s: by then a live process has reconnected

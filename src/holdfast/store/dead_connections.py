@@ -12,9 +12,7 @@ import contextlib
 import time
 from typing import Any
 
-import asyncpg
-
-from holdfast.store.connect import open_connection
+from holdfast.store.connect import DATABASE_ERRORS, open_connection
 from holdfast.store.pool import PostgresPool
 
 CHECK_SECONDS = 1.0
@@ -70,15 +68,13 @@ class DeadConnectionDetector:
         """The connections whose backend is idle; none, if the server cannot be asked."""
         try:
             asking: Any = await open_connection(self._url, timeout=CONNECT_SECONDS, command_timeout=CONNECT_SECONDS)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            try:
+                here = [each for each in stalled if not each.is_closed() and each._addr == asking._addr]
+                at_work = await asking.fetch(_AT_WORK, [each.get_server_pid() for each in here])
+            finally:
+                with contextlib.suppress(Exception):
+                    await asking.close(timeout=1)
+        except DATABASE_ERRORS:
             return []
-        try:
-            here = [each for each in stalled if not each.is_closed() and each._addr == asking._addr]
-            at_work = await asking.fetch(_AT_WORK, [each.get_server_pid() for each in here])
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-            return []
-        finally:
-            with contextlib.suppress(Exception):
-                await asking.close(timeout=1)
         busy = {row["pid"] for row in at_work}
         return [each for each in here if not each.is_closed() and each.get_server_pid() not in busy]

@@ -115,9 +115,8 @@ async def read_identity(connection: asyncpg.Connection[Any], *, pooled: bool) ->
     """The identity, read outside of a transaction; None if the database was never migrated."""
     for query in (_POSTGRES, _POSTGRES_PLAIN):
         try:
-            async with (
-                connection.transaction() if pooled else nullcontext()
-            ):  # a pooler keeps a transaction on one connection
+            # A pooler keeps a transaction on one connection.
+            async with connection.transaction() if pooled else nullcontext():
                 return Identity.from_row(await connection.fetchrow(query.text))
         except (asyncpg.UndefinedTableError, asyncpg.UndefinedObjectError):
             return None

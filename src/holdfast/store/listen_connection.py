@@ -14,10 +14,10 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.outage_log import outage
-from holdfast.store.connect import open_connection, session_settings
+from holdfast.store.connect import DATABASE_ERRORS, open_connection, session_settings
 from holdfast.store.error_mapping import driver_message, failure_kind, unreachable
 from holdfast.store.notify import CHANNEL
-from holdfast.store.postgres import DATABASE_ERRORS, is_pooled
+from holdfast.store.postgres import is_pooled
 
 LISTEN = "listen for hints"
 CONNECT_SECONDS = 5.0

@@ -20,9 +20,8 @@ from holdfast.errors import Invalid, SchemaStale, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.redaction import without_password
 from holdfast.store.advisory_locks import MIGRATION
-from holdfast.store.connect import open_connection, transaction_settings
+from holdfast.store.connect import DATABASE_ERRORS, open_connection, transaction_settings
 from holdfast.store.error_mapping import DatabaseLabel, unreachable
-from holdfast.store.postgres import DATABASE_ERRORS
 from holdfast.store.sqlite import BUSY_SECONDS, connect
 
 CORE = "holdfast"  # instead of the name of an extension, for the core schema

@@ -17,7 +17,7 @@ from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, run_callbacks
-from holdfast.store.connect import open_connection, session_settings, transaction_settings
+from holdfast.store.connect import DATABASE_ERRORS, open_connection, session_settings, transaction_settings
 from holdfast.store.dead_connections import DeadConnectionDetector
 from holdfast.store.error_mapping import DEFAULT_LABEL, driver_message, failure_kind, map_postgres_error, unreachable
 from holdfast.store.hook_guard import call
@@ -59,11 +59,6 @@ _CONNECTION_LOST = (
     OSError,
     TimeoutError,
 )
-
-
-# All errors of the driver, the server and the network.
-DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-
 
 _TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK")
 _SAVEPOINT = ("SAVEPOINT hooks", "RELEASE SAVEPOINT hooks", "ROLLBACK TO SAVEPOINT hooks; RELEASE SAVEPOINT hooks")
