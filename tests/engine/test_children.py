@@ -158,7 +158,7 @@ async def test_ripen_parents_checks_only_parents_that_are_waiting_and_due(
     passes over parents."""
 
     async def found() -> list[str]:
-        rows = await engine.store.write(lambda tx: tx.all(q.ripen_parents, limit=9, pause=60.0))
+        rows = await engine.store.write(lambda tx: tx.all(q.mark_due_parents, limit=9, pause=60.0))
         return [row["id"] for row in rows]
 
     waits, [child] = await parent_of(engine, worker, 1)
@@ -170,7 +170,7 @@ async def test_ripen_parents_checks_only_parents_that_are_waiting_and_due(
     assert sorted(await found()) == sorted([waits.id, ready.id])
     assert await found() == []
     clock.advance(61)
-    ripened = await engine.store.write(lambda tx: tx.all(q.ripen_jobs, limit=9))
+    ripened = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
     assert [row["id"] for row in ripened] == [delayed.id]
     assert await found() == [waits.id]
     other, [first, second] = await parent_of(engine, worker, 2)

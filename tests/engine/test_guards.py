@@ -303,7 +303,7 @@ async def test_a_delayed_job_becomes_claimable_once(engine: Engine, worker: str,
     clock.advance(5)
 
     async def ripen() -> list[str]:
-        rows = await engine.store.write(lambda tx: tx.all(q.ripen_jobs, limit=9))
+        rows = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
         return sorted(row["queue"] for row in rows)
 
     assert [await ripen(), await ripen()] == [["default", "n"], []]

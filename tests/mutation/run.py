@@ -57,7 +57,7 @@ CLOSE = {
         "tests/known/test_clock_set_back.py",
     ],
     **{query: [*KNOWN["spoilt"], *GUARDS] for query in ("retry_jobs", "reap_to_retry")},
-    "ripen_jobs": ["tests/engine/test_children.py", *KNOWN["spoilt"], *GUARDS],
+    "mark_due_jobs": ["tests/engine/test_children.py", *KNOWN["spoilt"], *GUARDS],
     "overdue": ["tests/engine/test_guards.py", "tests/store/test_plans.py", "tests/engine/test_claim.py"],
     **{
         read: ["tests/engine/test_poll.py", "tests/store/test_plans.py"]
@@ -74,11 +74,11 @@ CLOSE = {
     "claimable_jobs": [*HOOKS, "tests/engine/test_claim_guards.py"],
     "defer_jobs": ["tests/engine/test_claim_guards.py"],
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
-    "ripe_retries": [*HOOKS, "tests/store/test_plans.py"],
+    "due_retries": [*HOOKS, "tests/store/test_plans.py"],
     "needs_of_types": HOOKS,
     **{query: ["tests/engine/test_wake.py"] for query in ("wake_waiting", "wake_running")},
     "release_jobs": [*(f"tests/engine/test_{what}.py" for what in ("wake", "children", "hook_failures")), *GUARDS],
-    **{query: ["tests/engine/test_children.py"] for query in ("ripen_parents", "children", "unfinished_children")},
+    **{query: ["tests/engine/test_children.py"] for query in ("mark_due_parents", "children", "unfinished_children")},
     **{query: ["tests/server/test_keys.py"] for query in KEYS},
     **{query: ["tests/engine/test_sessions.py"] for query in SESSIONS},
     "health": [*HOOKS, "tests/server/test_health.py", "tests/engine/test_fleet.py", "tests/store/test_plans.py"],

@@ -25,7 +25,7 @@ OTHER = "00000000-0000-4000-8000-000000000000"
 BY_LEASE: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "complete_jobs": lambda job, token: {"done": [(job, token, None)]},
     "retry_jobs": lambda job, token: {"failed": [(job, token, "boom", ERROR, 5.0)]},
-    "bury_jobs": lambda job, token: {"failed": [(job, token, "boom", ERROR)]},
+    "dead_letter_jobs": lambda job, token: {"failed": [(job, token, "boom", ERROR)]},
     "release_jobs": lambda job, token: {"freed": [(job, token, "released", 0.0)]},
     "reject_running": lambda job, token: {"verdict": [(job, token, "SAFE_BLOCK", ERROR)]},
     "cancel_running": lambda job, token: {"stopped": [(job, token, None)]},
@@ -47,11 +47,11 @@ BY_STATE: dict[str, tuple[State, State, Callable[[str], dict[str, Any]]]] = {
     "ask_to_cancel": (State.RUNNING, State.QUEUED, lambda job: {"ids": [job], "reason": "canceled"}),
     "requeue_jobs": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job], "reason": "requeued"}),
     "requeue_ripe": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
-    "bury_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded", None)]}),
+    "dead_letter_waiting": (State.RETRYING, State.QUEUED, lambda job: {"buried": [(job, "discarded", None)]}),
     "reap_waiting": (State.RETRYING, State.QUEUED, lambda job: {"ids": [job]}),
     "reject_queued": (State.QUEUED, State.RETRYING, lambda job: {"verdict": [(job, "SAFE_BLOCK", ERROR)]}),
 }
-LATE = ("complete_jobs", "retry_jobs", "bury_jobs", "reject_running", "advance_jobs")
+LATE = ("complete_jobs", "retry_jobs", "dead_letter_jobs", "reject_running", "advance_jobs")
 
 
 async def run(engine: Engine, query: Query, **params: Any) -> list[Any]:

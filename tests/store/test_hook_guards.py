@@ -106,7 +106,7 @@ async def claimable(engine: Engine, worker: str, clock: MovableClock) -> tuple[s
 FOUND_BY: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
     "orphans": (orphan, "accept"),
     "lost_jobs": (lost, "reap"),
-    "ripe_retries": (ripe, None),
+    "due_retries": (ripe, None),
     "requeue_due": (ripe, None),
     "claimable_jobs": (due, None),
     "claim_jobs": (claimable, None),
@@ -212,7 +212,7 @@ async def finished(engine: Engine, worker: str, state: State) -> str:
     lease = await running_job(engine, worker)
     await need_hooks(engine, lease.id)
     await declare(engine, "echo", '["notes"]')
-    name = "complete_jobs" if state is State.SUCCEEDED else "bury_jobs"
+    name = "complete_jobs" if state is State.SUCCEEDED else "dead_letter_jobs"
     rows: list[Row] = await run(
         engine, getattr(q, name).with_hooks(("notes",)), **BY_LEASE[name](lease.id, lease.token), worker=worker
     )
@@ -238,7 +238,7 @@ async def test_ripe_retries_are_those_that_are_queued_again(
     assert len(await run(engine, q.requeue_jobs, ids=[again.id], reason="requeued")) == 1
     for job_id in (*(lease.id for lease in leases), delayed.id):
         await need_hooks(engine, job_id)
-    found = await run(engine, q.ripe_retries.with_hooks(("notes",)), limit=9)
+    found = await run(engine, q.due_retries.with_hooks(("notes",)), limit=9)
     assert [row["id"] for row in found] == [ripe.id]
 
 

@@ -104,11 +104,11 @@ async def _carry_out(
         moved += await move(tx, ctx, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
         await reset_parts(tx, ((job_id, decision) for job_id, (decision, _) in decided.items()), moved)
     if dead:
-        moved += await move(tx, ctx, which(q.bury_jobs), actor=Actor.WORKER, failed=dead, worker=worker)
+        moved += await move(tx, ctx, which(q.dead_letter_jobs), actor=Actor.WORKER, failed=dead, worker=worker)
     if canceled:
         moved += await move(tx, ctx, which(q.cancel_running), actor=Actor.WORKER, stopped=canceled, worker=worker)
     if detoured:
-        moved += await move(tx, ctx, which(q.bury_waiting), actor=Actor.WORKER, buried=detoured)
+        moved += await move(tx, ctx, which(q.dead_letter_waiting), actor=Actor.WORKER, buried=detoured)
     tx.after_commit(lambda: ctx.wake(row for row in moved if row["state"] == State.RETRYING))
     return {row["id"]: Settled(row["id"], State(row["state"])) for row in moved}  # the later of two transitions
 
@@ -139,11 +139,11 @@ async def discard(
     check_name(reason, "reason")
     waiting = await movable(tx, ctx, ids, "fail", State.RETRYING, State.DEAD, actor)
 
-    async def bury(which: Which, some: list[str]) -> list[Row]:
+    async def dead_letter(which: Which, some: list[str]) -> list[Row]:
         dead = [(job_id, reason, error) for job_id in some]
-        return await move(tx, ctx, which(q.bury_waiting), actor=actor, buried=dead)
+        return await move(tx, ctx, which(q.dead_letter_waiting), actor=actor, buried=dead)
 
-    return [row["id"] for row in await moved_rows(tx, ctx, "fail", waiting, bury)]
+    return [row["id"] for row in await moved_rows(tx, ctx, "fail", waiting, dead_letter)]
 
 
 def shown(ctx: EngineContext, message: str) -> str:

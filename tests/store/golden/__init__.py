@@ -13,8 +13,8 @@ HOT = (
     *("open_lanes", "claim_jobs", "overdue"),
     *("renew_leases", "beat_worker", "advance_jobs"),
     *("complete_jobs", "complete_jobs.observed.for_one", "release_jobs", "cancel_waiting"),
-    *("held_jobs", "retry_jobs", "bury_jobs"),
-    *("lost_jobs", "reap_to_retry", "ripen_jobs", "requeue_due"),
+    *("held_jobs", "retry_jobs", "dead_letter_jobs"),
+    *("lost_jobs", "reap_to_retry", "mark_due_jobs", "requeue_due"),
     *("claimable", "open_work", "due_work"),
 )
 

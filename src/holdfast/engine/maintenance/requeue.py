@@ -19,8 +19,8 @@ PARENTS_SECONDS = 5.0  # how often a job that waits for its children is checked
 async def requeue_due(tx: Tx, ctx: EngineContext) -> int:
     """One bounded maintenance step; concurrent calls skip each other's locked rows."""
     limit = ctx.limits.sweep_batch
-    rows: list[Row] = await tx.all(q.ripen_jobs, limit=limit)
-    parents = await tx.all(q.ripen_parents, limit=limit, pause=PARENTS_SECONDS)
+    rows: list[Row] = await tx.all(q.mark_due_jobs, limit=limit)
+    parents = await tx.all(q.mark_due_parents, limit=limit, pause=PARENTS_SECONDS)
     rows += [row for row in parents if row["due"]]
     rows += await move(tx, ctx, q.requeue_due, actor=Actor.SYSTEM, limit=limit)
     if ctx.hooks.extensions:
@@ -30,7 +30,7 @@ async def requeue_due(tx: Tx, ctx: EngineContext) -> int:
 
 
 async def _requeue_with_hooks(tx: Tx, ctx: EngineContext, limit: int) -> list[Row]:
-    ripe = [Found(row["id"], row) for row in await tx.all(ctx.mine(q.ripe_retries), limit=limit)]
+    ripe = [Found(row["id"], row) for row in await tx.all(ctx.mine(q.due_retries), limit=limit)]
 
     async def settle(found: list[Found]) -> dict[str, Row]:
         await ask_guards(tx, ctx, "requeue", {}, [one.row for one in found])

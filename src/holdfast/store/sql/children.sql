@@ -1,4 +1,4 @@
--- name: ripen_parents
+-- name: mark_due_parents
 -- Parents that wait for their children: those without unfinished children become claimable; the others are checked again
 -- after `pause`, or when a child finishes (trigger holdfast_jobs_child_ended).
 WITH ripe AS MATERIALIZED (

@@ -36,7 +36,7 @@ UPDATE holdfast_jobs
    AND {mine}
 RETURNING {moved}
 
--- name: bury_jobs
+-- name: dead_letter_jobs
 -- move: fail
 -- ends: failed
 -- data: error
@@ -59,7 +59,7 @@ UPDATE holdfast_jobs
    AND {mine}
 RETURNING {moved}
 
--- name: bury_waiting
+-- name: dead_letter_waiting
 -- move: fail
 -- data: error
 -- The second step of lifecycles that reach `dead` only through `retrying`; also gives up a waiting retry.

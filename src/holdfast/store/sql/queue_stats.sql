@@ -2,7 +2,7 @@
 
 -- name: queue_stats
 -- Each kind is counted with its own partial index. A delayed job whose time has come counts as waiting, also before
--- `ripen_jobs` has marked it due. ORDER BY and LIMIT keep PostgreSQL on the index: its estimate counts rows with
+-- `mark_due_jobs` has marked it due. ORDER BY and LIMIT keep PostgreSQL on the index: its estimate counts rows with
 -- `due IS NULL` as not due, and it would read the whole table.
 SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
                                                   WHERE q.tenant = l.tenant

@@ -1,4 +1,4 @@
--- name: ripen_jobs
+-- name: mark_due_jobs
 -- Marks delayed jobs due, which puts them into the claim index. The state does not change, so there is no event.
 WITH ripe AS MATERIALIZED (
     SELECT id
@@ -59,7 +59,7 @@ UPDATE holdfast_jobs
    AND {mine}
 RETURNING {moved}
 
--- name: ripe_retries
+-- name: due_retries
 -- The jobs that `requeue_due` would move, for job types with hooks.
 SELECT id, type
   FROM holdfast_jobs
