@@ -25,13 +25,11 @@ def test_a_file_holds_many_queries_each_with_its_header() -> None:
     assert (first.recorded, second.recorded, Query("look", "SELECT 1").recorded) == (True, True, False)
 
 
-def test_two_queries_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sql").mkdir()
-    (tmp_path / "sql/one.sql").write_text("-- name: same\nSELECT 1\n")
-    (tmp_path / "sql/two.sql").write_text("-- name: same\nSELECT 2\n")
-    monkeypatch.setattr(queries, "files", lambda _package: tmp_path)
+def test_two_queries_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one.sql").write_text("-- name: same\nSELECT 1\n")
+    (tmp_path / "two.sql").write_text("-- name: same\nSELECT 2\n")
     with pytest.raises(ValueError, match="two queries are called 'same'"):
-        queries.load()
+        queries.load(tmp_path)
 
 
 def test_a_query_that_does_not_exist_is_named() -> None:
