@@ -137,8 +137,9 @@ class SqsBroker:
 
     async def _in_batches(self, name: str, entries: list[dict[str, Any]]) -> None:
         """All batches are sent before failures are raised."""
-        batches = [entries[start : start + BATCH] for start in range(0, len(entries), BATCH)]
-        answers = await asyncio.gather(*(self._call(name, Entries=_numbered(batch)) for batch in batches))
+        numbered = [{"Id": str(number)} | entry for number, entry in enumerate(entries)]
+        batches = [numbered[start : start + BATCH] for start in range(0, len(entries), BATCH)]
+        answers = await asyncio.gather(*(self._call(name, Entries=batch) for batch in batches))
         reasons = [each["Code"] for answer in answers for each in answer.get("Failed", []) if each["Code"] != STALE]
         if reasons:
             raise BrokerError(f"SQS rejected {len(reasons)} of {len(entries)}: {', '.join(sorted(set(reasons)))}")
@@ -163,10 +164,6 @@ def _clients(endpoint_url: str) -> Callable[[], Any]:
     read_timeout = WAIT_MAX_SECONDS + CALL_SECONDS
     config = AioConfig(connect_timeout=CONNECT_SECONDS, read_timeout=read_timeout, retries={"total_max_attempts": 1})
     return lambda: session.create_client("sqs", endpoint_url=endpoint_url or None, config=config)
-
-
-def _numbered(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"Id": str(number)} | entry for number, entry in enumerate(entries)]
 
 
 @contextlib.contextmanager

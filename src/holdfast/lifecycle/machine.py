@@ -180,12 +180,8 @@ class Machine:
                     by=Actor.SYSTEM,
                 )
         for verb in ("fail", "reap"):
-            if not self._reaches_dead(verb):
+            if not any(self.move(verb, source, State.DEAD) for source in (State.RUNNING, State.RETRYING)):
                 self._refuse(f"'{verb}' never leads to dead: a job that always fails would run forever")
-
-    def _reaches_dead(self, verb: str) -> bool:
-        direct = self.move(verb, State.RUNNING, State.DEAD)
-        return bool(direct or self.move(verb, State.RETRYING, State.DEAD))
 
     def _refuse(self, why: str) -> NoReturn:
         raise Invalid(f"lifecycle {self.name!r}: {why}", code="invalid_lifecycle", lifecycle=self.name)

@@ -83,14 +83,10 @@ def from_stored(data: Any, mask: int) -> tuple[Machine, list[str]]:
     except (HoldfastError, KeyError, TypeError, AttributeError):
         pass
     name = data.get("name") if isinstance(data, dict) else None
-    return _of_mask(name if isinstance(name, str) else "unknown", mask), ["lifecycle"]
-
-
-def _of_mask(name: str, mask: int) -> Machine:
     try:
-        return Machine.of_mask(name, mask)
+        return Machine.of_mask(name if isinstance(name, str) else "unknown", mask), ["lifecycle"]
     except HoldfastError:
-        return DEFAULT
+        return DEFAULT, ["lifecycle"]
 
 
 def _known_move(line: Any) -> Move | None:

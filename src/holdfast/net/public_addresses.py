@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, ip_address, ip_network
 
 # All of IPv4 except these.
 _PRIVATE_4 = [
@@ -47,10 +47,5 @@ def is_public(text: str) -> bool:
         return False
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _PRIVATE_4)
-    return _is_public_6(address)
-
-
-def _is_public_6(address: IPv6Address) -> bool:
-    if address.scope_id is not None:
-        return False
-    return address in _GLOBAL_6 and not any(address in network for network in _PRIVATE_6)
+    is_global = address.scope_id is None and address in _GLOBAL_6
+    return is_global and not any(address in network for network in _PRIVATE_6)

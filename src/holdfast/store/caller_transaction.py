@@ -44,19 +44,13 @@ async def borrow(
             yield tx
         if isinstance(tx, _BorrowedAsyncpg) and tx.callbacks and later is not None:
             later.add(tx.callbacks)
-    except asyncpg.PostgresError as error:
-        raise map_postgres_error(str(error.sqlstate), str(error)) from error
     except sqlite3.Error as error:
         raise map_sqlite_error(error) from error
     except Exception as error:
-        if (state := _sqlstate(error)) is not None:
-            raise map_postgres_error(state, str(error)) from error
-        raise
-
-
-def _sqlstate(error: Exception) -> str | None:
-    """The SQLSTATE of an error of psycopg or psycopg2, which need not be installed."""
-    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)  # psycopg2 calls it pgcode
+        if state is None:
+            raise
+        raise map_postgres_error(state, str(error)) from error
 
 
 _DRIVERS = {"asyncpg": POSTGRES, "psycopg": POSTGRES, "psycopg2": POSTGRES, "sqlite3": SQLITE, "aiosqlite": SQLITE}

@@ -37,16 +37,14 @@ class WakeSignal:
 
     def wake(self, queues: Collection[str] | None = None) -> None:
         """There may be work in these queues, or in any. Thread-safe."""
-        if self._event.is_set() or self._is_for_others(queues):
+        is_for_others = self._queues is not None and queues is not None and self._queues.isdisjoint(queues)
+        if self._event.is_set() or is_for_others:
             return
         if _running_loop() is self._loop:
             self._event.set()
         else:
             with contextlib.suppress(RuntimeError):  # that loop is closed
                 self._loop.call_soon_threadsafe(self._event.set)
-
-    def _is_for_others(self, queues: Collection[str] | None) -> bool:
-        return self._queues is not None and queues is not None and self._queues.isdisjoint(queues)
 
     async def wait(self, seconds: float) -> bool:
         """True as soon as there is a hint since the last True; False after the timeout."""
@@ -108,11 +106,6 @@ class SqliteChangeDetector:
 _NOTIFY = Query("notify", f"SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify('{CHANNEL}', :payload)")
 
 
-def encode_queues(queues: Collection[str]) -> str:
-    payload = json.dumps(sorted(queues))
-    return payload if len(payload) <= PAYLOAD_BYTES_MAX else ANY
-
-
 def decode_queues(payload: str) -> list[str] | None:
     """The queues of a notification; None means any, also for an unknown payload on the channel."""
     try:
@@ -164,7 +157,8 @@ class Notifier:
             while self._waiting:
                 queues, self._waiting = self._waiting, set()
                 begun = self._clock.monotonic()
-                await self._send(encode_queues(queues))
+                payload = json.dumps(sorted(queues))
+                await self._send(payload if len(payload) <= PAYLOAD_BYTES_MAX else ANY)
                 await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
         finally:
             self._task = None

@@ -10,6 +10,7 @@ import asyncio
 import queue
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -94,41 +95,41 @@ class _OpenSqlite:
         self._loop = asyncio.get_running_loop()
         self.began: asyncio.Future[Tx] = self._loop.create_future()
         self._over: asyncio.Future[None] = self._loop.create_future()  # no more statements run
-        self._steps: queue.SimpleQueue[tuple[_Step, asyncio.Future[Any]] | BaseException | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[tuple[_Step, Future[Any]] | BaseException | None] = queue.SimpleQueue()
 
     async def work(self, tx: Tx) -> None:
-        self._loop.call_soon_threadsafe(_settle, self.began, _RemoteTx(tx, self._ask), None)
+        self._loop.call_soon_threadsafe(_settle, self.began, _RemoteTx(tx, self._ask))
         try:
             while (step := self._next()) is not None:
                 if isinstance(step, BaseException):
                     raise step
                 self._do(tx, *step)
         finally:
-            self._loop.call_soon_threadsafe(_settle, self._over, None, None)
+            self._loop.call_soon_threadsafe(_settle, self._over, None)
 
-    def _next(self) -> tuple[_Step, asyncio.Future[Any]] | BaseException | None:
+    def _next(self) -> tuple[_Step, Future[Any]] | BaseException | None:
         try:
             return self._steps.get(timeout=HELD_SECONDS_MAX)
         except queue.Empty:
             raise StoreUnavailable(_IDLE) from None
 
-    def _do(self, tx: Tx, step: _Step, answer: asyncio.Future[Any]) -> None:
+    def _do(self, tx: Tx, step: _Step, answer: Future[Any]) -> None:
         try:
-            found: Any = run_to_completion(step(tx))
+            answer.set_result(run_to_completion(step(tx)))
         except Exception as error:
-            self._loop.call_soon_threadsafe(_settle, answer, None, error)
-        else:
-            self._loop.call_soon_threadsafe(_settle, answer, found, None)
+            answer.set_exception(error)
 
     async def _ask(self, step: _Step) -> Any:
-        answer: asyncio.Future[Any] = self._loop.create_future()
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()
         self._steps.put((step, answer))
+        waiting = asyncio.wrap_future(answer)
         try:
-            await asyncio.wait({answer, self._over}, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
+            await asyncio.wait({waiting, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return waiting.result()
         finally:
-            answer.cancel()
+            waiting.cancel()
         raise StoreUnavailable(_IDLE)
 
     def end(self, error: BaseException | None) -> None:
@@ -137,13 +138,9 @@ class _OpenSqlite:
         self._steps.put(error)
 
 
-def _settle(future: asyncio.Future[Any], answer: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
+def _settle(future: asyncio.Future[Any], answer: Any) -> None:
+    if not future.done():
         future.set_result(answer)
-    else:
-        future.set_exception(error)
 
 
 class _RemoteTx(Tx):

@@ -327,7 +327,8 @@ class SqliteStore:
                 connection.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
-                if not _is_busy(error):
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                     raise
                 if self._clock.monotonic() > deadline:
                     prefix = f"lock timeout after {BUSY_SECONDS} s, nothing was written: another process holds "
@@ -459,7 +460,3 @@ def _rolled_back(connection: SqliteConnection | None) -> SqliteConnection | None
         return connection
     except sqlite3.Error:
         return None
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
