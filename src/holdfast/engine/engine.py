@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.engine import accept as _accept
@@ -57,8 +57,6 @@ from holdfast.model.reports import (
 )
 from holdfast.store import PostgresStore, SqliteStore, Tx
 from holdfast.store.deferred_hints import DeferredHints
-
-_Answer = TypeVar("_Answer")
 
 
 class Engine(Component):

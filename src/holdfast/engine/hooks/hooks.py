@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,6 @@ EFFECTIVE = (*GUARDED, "reap", "prune")
 Guard = Callable[[Tx, Any], Awaitable[Any]]
 Effect = Callable[[Tx, str, Any], Awaitable[None]]
 Explanation = Callable[[Tx, Any], Awaitable[Any]]
-_Function = TypeVar("_Function", Guard, Effect)
 
 log = logging.getLogger("holdfast.hooks")
 
