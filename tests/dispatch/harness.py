@@ -71,7 +71,7 @@ class MiniWorker:
                 leases = await self.source.claim(self.slots, queues=queues, types=types)
                 if leases:
                     await asyncio.sleep(self.pause)
-                    await self.source.complete([Complete(lease.id, lease.token) for lease, _ in leases])
+                    await self.source.settle([Complete(lease.id, lease.token) for lease, _ in leases])
                     self.done += [lease.id for lease, _ in leases]
                 else:
                     await self.source.wait(5, queues, types)

@@ -146,7 +146,7 @@ async def test_a_hint_about_a_retry_wakes_the_worker_that_failed_the_job(by_redi
         worker.free.clear()
         (job,) = await create_jobs(creator.engine, 1)
         ((lease, _),) = await worker.source.claim(1, queues=None, types=None)
-        await worker.source.fail([Fail(id=lease.id, token=lease.token, code="E_X", retry_after_seconds=0)])
+        await worker.source.settle([Fail(id=lease.id, token=lease.token, code="E_X", retry_after_seconds=0)])
         worker.free.set()
         await until(lambda: worker.done == [job])
         assert await final_states(creator.engine, [job]) == {"succeeded after 2": 1}

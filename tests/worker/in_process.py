@@ -17,6 +17,7 @@ from holdfast.worker.handler import NO_MIDDLEWARE, MiddlewareStack
 from holdfast.worker.metrics import WorkerCounters
 from holdfast.worker.processes.process_pool import ProcessPool
 from holdfast.worker.runtime import Worker
+from holdfast.worker.source import VERBS
 from holdfast.worker.sources.database import DatabaseSource
 
 
@@ -34,14 +35,8 @@ class BreakableSource(DatabaseSource):
     async def claim(self, limit: int, **where: Any) -> Any:
         return await self._do("claim", super().claim(limit, **where), limit)
 
-    async def complete(self, items: Any) -> Any:
-        return await self._do("complete", super().complete(items), len(items))
-
-    async def fail(self, items: Any) -> Any:
-        return await self._do("fail", super().fail(items), len(items))
-
-    async def release(self, items: Any) -> Any:
-        return await self._do("release", super().release(items), len(items))
+    async def settle(self, reports: Any) -> Any:
+        return await self._do(VERBS[type(reports[0])], super().settle(reports), len(reports))
 
     async def progress(self, reports: Any) -> Any:
         return await self._do("progress", super().progress(reports), len(reports))

@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.model import Lease
-from holdfast.model.reports import Complete, Fail, Rejection, Release
+from holdfast.model.reports import Complete, Fail, Rejection
 from holdfast.sdk.handle import failure_of
 from holdfast.testing.child import reference_for
-from holdfast.testing.source import MOVES_MAX, DrainSource, Report
+from holdfast.testing.source import MOVES_MAX, DrainSource
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.context import Context, ErrorHook
@@ -27,14 +27,12 @@ from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.outcomes import Outcome, Recorded
 from holdfast.worker.processes.process_pool import ProcessPool
 from holdfast.worker.runtime import Worker
-from holdfast.worker.source import Answers
+from holdfast.worker.source import VERBS, Answers, Report
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.sdk.app import App
     from holdfast.testing.clock import SharedClock
-
-VERBS: dict[type[Report], str] = {Complete: "complete", Fail: "fail", Release: "release", Rejection: "reject"}
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Lease
-from holdfast.model.reports import Complete, Fail, Rejection, Release, Settled
+from holdfast.model.reports import Release, Settled
 from holdfast.store.presence import Presence
 from holdfast.testing.clock import SharedClock
-from holdfast.worker.source import Answers, Claims
+from holdfast.worker.source import Answers, Claims, Report
 from holdfast.worker.sources.database import DatabaseSource
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MOVES_MAX = 1000
 PAUSE_FIRST_SECONDS, PAUSE_SECONDS = 0.001, 0.02
-
-Report = Complete | Fail | Release | Rejection
 
 
 class DrainSource(DatabaseSource):
@@ -73,19 +71,8 @@ class DrainSource(DatabaseSource):
 
     # -- reports ----------------------------------------------------------------------------------------------
 
-    async def complete(self, items: list[Complete]) -> Answers:
-        return self._heard(items, await super().complete(items))
-
-    async def fail(self, items: list[Fail]) -> Answers:
-        return self._heard(items, await super().fail(items))
-
-    async def release(self, items: list[Release]) -> Answers:
-        return self._heard(items, await super().release(items))
-
-    async def reject(self, items: list[Rejection]) -> Answers:
-        return self._heard(items, await super().reject(items))
-
-    def _heard(self, reports: Sequence[Report], answers: Answers) -> Answers:
+    async def settle(self, reports: Sequence[Report]) -> Answers:
+        answers = await super().settle(reports)
         for report, answer in zip(reports, answers, strict=True):
             if isinstance(answer, Settled) and not _never_began(report, answer):
                 self.ended.append((self._leases[report.token], report))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -33,7 +33,7 @@ from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Rejected, Released
-from holdfast.worker.source import Answers, Source
+from holdfast.worker.source import Answers, Report, Source
 
 if TYPE_CHECKING:
     from holdfast.worker.metrics import WorkerCounters
@@ -138,9 +138,8 @@ class Reporter:
 
     async def _deliver_group(self, kind: type[Any], group: list[Ended], *, in_piece: bool) -> list[Ended]:
         try:
-            report_of, send = _REPORTS[kind]
-            reports = [report_of(run.lease, outcome) for run, outcome in group]
-            answers = await self._connectivity.call(send(self._source, reports))
+            reports = [_report(run.lease, outcome) for run, outcome in group]
+            answers = await self._connectivity.call(self._source.settle(reports))
         except HoldfastError as error:
             if isinstance(error, _REJECTIONS) or error.code in _REJECTION_CODES:
                 if len(group) == 1:
@@ -220,18 +219,12 @@ class Reporter:
             self._settled(run)
 
 
-def _complete(lease: Lease, outcome: Completed) -> Complete:
-    return Complete(lease.id, lease.token, outcome.result)
-
-
-def _of(report: type[Any]) -> Callable[[Lease, Any], Any]:
+def _report(lease: Lease, outcome: Any) -> Report:
     """It has the fields of the outcome, and says which lease it is about."""
-    return lambda lease, outcome: report(lease.id, lease.token, **asdict(outcome))
+    if type(outcome) is Completed:  # most are
+        return Complete(lease.id, lease.token, outcome.result)
+    report: Report = _REPORTS[type(outcome)](lease.id, lease.token, **asdict(outcome))
+    return report
 
 
-_REPORTS: dict[type[Any], tuple[Callable[[Lease, Any], Any], Callable[[Source, list[Any]], Awaitable[Answers]]]] = {
-    Completed: (_complete, lambda source, reports: source.complete(reports)),
-    Failed: (_of(Fail), lambda source, reports: source.fail(reports)),
-    Released: (_of(Release), lambda source, reports: source.release(reports)),
-    Rejected: (_of(Rejection), lambda source, reports: source.reject(reports)),
-}
+_REPORTS: dict[type[Any], Callable[..., Any]] = {Failed: Fail, Released: Release, Rejected: Rejection}

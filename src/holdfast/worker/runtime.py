@@ -117,7 +117,7 @@ class Worker:
     async def release_unfinished(self, delay_seconds: float) -> None:
         """Right before the process ends: release what still runs in it, to be claimed when the process is gone."""
         if leases := [run.lease for run in self.unfinished]:
-            await self._source.release([Release(held.id, held.token, delay_seconds, snoozed=False) for held in leases])
+            await self._source.settle([Release(held.id, held.token, delay_seconds, snoozed=False) for held in leases])
 
     # -- heartbeats -------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from holdfast.model.reports import (
     Withdrawn,
 )
 
+Report = Complete | Fail | Release | Rejection  # how an execution ended
+VERBS: dict[type[Report], str] = {Complete: "complete", Fail: "fail", Release: "release", Rejection: "reject"}
 Answers = Sequence[Settled | HoldfastError]
 Claims = list[tuple[Lease, Policy]]  # each lease with the policy of its job
 
@@ -42,13 +44,9 @@ class Source(Protocol):
 
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]: ...
 
-    async def complete(self, items: list[Complete]) -> Answers: ...
-
-    async def fail(self, items: list[Fail]) -> Answers: ...
-
-    async def release(self, items: list[Release]) -> Answers: ...
-
-    async def reject(self, items: list[Rejection]) -> Answers: ...
+    async def settle(self, reports: Sequence[Report]) -> Answers:
+        """Report how executions ended; all of these in the same way."""
+        ...
 
     async def parts(self, job_id: str) -> list[Part]: ...
 

@@ -11,19 +11,8 @@ from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import (
-    Advanced,
-    Beat,
-    Complete,
-    Fail,
-    HeldLease,
-    Progress,
-    Rejection,
-    Release,
-    Settled,
-    Withdrawal,
-    Withdrawn,
-)
+from holdfast.model.reports import Advanced, Beat, HeldLease, Progress, Withdrawal, Withdrawn
+from holdfast.worker.source import VERBS, Answers, Claims, Report
 
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
@@ -96,9 +85,7 @@ class DatabaseSource:
         engine.ctx.registry.forgotten.append(self._policies.clear)
         self._poll = self._pause = POLL_FIRST_SECONDS
 
-    async def claim(
-        self, limit: int, *, queues: list[str] | None, types: list[str] | None
-    ) -> list[tuple[Lease, Policy]]:
+    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
         with self._hints.looking(limit) as claimed:
             leases = await self.engine.claim(
                 self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance, at_once=True
@@ -107,14 +94,14 @@ class DatabaseSource:
         self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
         return await self._with_policies(leases)
 
-    async def recover_claims(self, known: set[str]) -> list[tuple[Lease, Policy]]:
+    async def recover_claims(self, known: set[str]) -> Claims:
         held = [held for held in await self.held() if held.token not in known]
         if not held:
             return []
         lost = set((await self.engine.heartbeat(self.worker, held)).lost)
         return await self._with_policies(await self.engine.polls.leases([one for one in held if one.id not in lost]))
 
-    async def _with_policies(self, leases: list[Lease]) -> list[tuple[Lease, Policy]]:
+    async def _with_policies(self, leases: list[Lease]) -> Claims:
         return [(lease, self._policies.get(lease.policy) or await self._policy(lease.policy)) for lease in leases]
 
     async def _policy(self, number: int) -> Policy:
@@ -156,19 +143,12 @@ class DatabaseSource:
     async def progress(self, reports: list[Progress]) -> Sequence[Advanced | HoldfastError]:
         return await self.engine.progress_many(self.worker, reports)
 
-    async def complete(self, items: list[Complete]) -> Sequence[Settled | HoldfastError]:
-        return await self.engine.complete_many(self.worker, items)
-
-    async def fail(self, items: list[Fail]) -> Sequence[Settled | HoldfastError]:
-        self._hints.given_up([item.id for item in items])
-        return await self.engine.fail_many(self.worker, items)
-
-    async def release(self, items: list[Release]) -> Sequence[Settled | HoldfastError]:
-        self._hints.given_up([item.id for item in items])
-        return await self.engine.release_many(self.worker, items)
-
-    async def reject(self, items: list[Rejection]) -> Sequence[Settled | HoldfastError]:
-        return await self.engine.reject_many(self.worker, items)
+    async def settle(self, reports: Sequence[Report]) -> Answers:
+        verb = VERBS[type(reports[0])]
+        if verb in ("fail", "release"):
+            self._hints.given_up([report.id for report in reports])
+        answers: Answers = await getattr(self.engine, f"{verb}_many")(self.worker, reports)
+        return answers
 
     async def parts(self, job_id: str) -> list[Part]:
         return await self.engine.reads.parts(job_id)

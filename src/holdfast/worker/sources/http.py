@@ -19,20 +19,8 @@ from holdfast.errors import Forbidden, HoldfastError, LeaseLost, StoreUnavailabl
 from holdfast.ids import Ids
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
-from holdfast.model.reports import (
-    Advanced,
-    Beat,
-    Complete,
-    Fail,
-    Fleet,
-    HeldLease,
-    Progress,
-    Rejection,
-    Release,
-    Settled,
-    Withdrawal,
-    Withdrawn,
-)
+from holdfast.model.reports import Advanced, Beat, Fleet, HeldLease, Progress, Release, Settled, Withdrawal, Withdrawn
+from holdfast.worker.source import VERBS, Answers, Claims, Report
 
 CLAIM_MAX = 100  # in one request
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
@@ -42,8 +30,6 @@ CLOSE_SECONDS = 3.0
 FLEET = Fleet(live=2)  # a server does not tell: there may be others
 PARTS_MAX = 10_000  # more jobs than a worker can hold
 POLICIES_MAX = 10_000
-
-Claims = list[tuple[Lease, Policy]]
 
 
 class HttpSource:
@@ -167,26 +153,14 @@ class HttpSource:
         answers = await self._report("progress", reports)
         return [refused(answer) if answer.code else codec.advanced_of(answer) for answer in answers]
 
-    async def complete(self, items: list[Complete]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("complete", items)
-
-    async def fail(self, items: list[Fail]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("fail", items)
-
-    async def release(self, items: list[Release]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("release", items)
-
-    async def reject(self, items: list[Rejection]) -> Sequence[Settled | HoldfastError]:
-        return await self._settle("reject", items)
-
-    async def _settle(self, verb: str, items: Sequence[msgspec.Struct]) -> Sequence[Settled | HoldfastError]:
-        answers = await self._report(verb, items)
+    async def settle(self, reports: Sequence[Report]) -> Answers:
+        answers = await self._report(VERBS[type(reports[0])], reports)
         settled: list[Settled | HoldfastError] = [
             refused(answer) if answer.code else codec.settled_of(answer) for answer in answers
         ]
-        for report, answer in zip(answers, settled, strict=True):
+        for report, answer in zip(reports, settled, strict=True):
             if isinstance(answer, Settled | LeaseLost):
-                self._parts.pop(report.job_id, None)
+                self._parts.pop(report.id, None)
         return settled
 
     async def _report(self, verb: str, reports: Sequence[msgspec.Struct]) -> list[wire.ReportResult]:
@@ -223,7 +197,7 @@ class HttpSource:
             self._claimed += await self._repeat(request, limit=1)  # the server may never have received it
         claimed, self._claimed = self._claimed, []
         if claimed:
-            await self.release([Release(job.job_id, job.lease_token) for job in claimed])
+            await self.settle([Release(job.job_id, job.lease_token) for job in claimed])
 
 
 @contextmanager
