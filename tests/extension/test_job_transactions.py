@@ -63,7 +63,7 @@ async def test_rows_jobs_and_the_completion_are_committed_together(app: App, ext
     async with working(app, queues=["default"]) as at_work:
         job = await parent.enqueue()
         result = await job.result(60)
-        await until(lambda: not at_work.worker.held)
+        await until(lambda: not at_work.worker.slots.executions)
     assert result == {"child": seen[0]}
     assert await entries(app, ext) == ["kept"]
     made = await app.job_handle(seen[0]).get()
@@ -108,10 +108,10 @@ async def test_work_after_the_completion_in_a_transaction_changes_nothing(app: A
     async with working(app) as at_work:
         job = await done_early.enqueue()
         assert await job.result(60) == "done"
-        [run] = at_work.worker.running()
+        [run] = at_work.worker.slots.running()
         at_work.worker.executor.lose(run)  # as a heartbeat does that does not find the lease
         later.set()
-        await until(lambda: not at_work.worker.held)
+        await until(lambda: not at_work.worker.slots.executions)
     assert at_work.source.calls.count(("fail", 1)) == 0
     assert (await job.get()).state is State.SUCCEEDED
 
@@ -169,8 +169,8 @@ async def test_a_long_transaction_does_not_delay_heartbeats(
     async with working(app, queues=["default"]) as at_work:
         job, other = await slow.enqueue((await victim.enqueue()).id), await neighbour.enqueue()
         await asyncio.wait_for(inside.wait(), 60)
-        await until(lambda: len(at_work.worker.running()) == 2)
-        held = [HeldLease(run.lease.id, run.lease.token) for run in at_work.worker.running()]
+        await until(lambda: len(at_work.worker.slots.running()) == 2)
+        held = [HeldLease(run.lease.id, run.lease.token) for run in at_work.worker.slots.running()]
         async with asyncio.timeout(60):
             beat = await engine.heartbeat(at_work.source.worker, held)
         assert (beat.lost, sorted(beat.expires_at)) == ([], sorted([job.id, other.id]))
@@ -337,7 +337,7 @@ async def test_a_handler_in_a_child_process_uses_transactions(store_url: str) ->
         async with working(toy.app, children=children) as at_work:
             job = await toy.copy.enqueue("hello")
             assert await job.result(60) == 5
-            await until(lambda: not at_work.worker.held)
+            await until(lambda: not at_work.worker.slots.executions)
         assert "copied" in await entries(toy.app, toy.ext)
         assert ("fail", 1) not in at_work.source.calls
         engine: Engine = await toy.app.engine()

@@ -61,12 +61,12 @@ async def test_each_attempt_is_counted_by_its_outcome(app: App) -> None:
         with pytest.raises(JobFailed):
             await failed.result(60)
         await snoozed.result(60)
-        await until(lambda: [run.lease.type for run in at_work.worker.running()] == ["lasts"])
+        await until(lambda: [run.lease.type for run in at_work.worker.slots.running()] == ["lasts"])
         assert told(figures.registry)["job_active_count"] == {("fails",): 0, ("lasts",): 1, ("snoozes",): 0}
         await canceled.cancel()
         held = HeldLease(canceled.id, str((await canceled.get()).lease_token))
         at_work.worker.on_heartbeat(HeartbeatResult(cancel=[held]))
-        await until(lambda: at_work.worker.held == 0)
+        await until(lambda: len(at_work.worker.slots.executions) == 0)
         found = told(figures.registry)
     assert found["holdfast_attempts_total"] == {
         ("fails", "retrying"): 1,
@@ -99,7 +99,7 @@ async def test_lost_leases_and_stale_reports_are_counted(app: App) -> None:
     figures = WorkerCounters(sorted(app.handlers))
     async with working(app, figures=figures) as at_work:
         late, _ = await gated.enqueue(), await talks.enqueue()
-        await until(lambda: len(at_work.worker.running()) == 2)
+        await until(lambda: len(at_work.worker.slots.running()) == 2)
         instance = (await late.get()).lease_instance
         assert instance is not None
         await (await app.engine()).maintenance.reap(gone=[instance])
@@ -145,7 +145,7 @@ async def test_the_status_label_is_the_state_name_of_the_lifecycle(app: App) -> 
     async with working(app, figures=figures) as at_work:
         await resize.options(policy={"backoff_base_seconds": 0}).enqueue()
         await resize.options(lifecycle="generation", policy={"backoff_base_seconds": 600}).enqueue()
-        await until(lambda: figures.registry.retries.values[()] == 1 and at_work.worker.held == 0)
+        await until(lambda: figures.registry.retries.values[()] == 1 and len(at_work.worker.slots.executions) == 0)
         found = told(figures.registry)
     words = {("resize", "failed_retryable"): 1, ("resize", "failed"): 2}
     assert found["job_processed_total"] == words

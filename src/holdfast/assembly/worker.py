@@ -93,7 +93,7 @@ async def work(app: App, options: WorkerOptions, *, stop: asyncio.Event, on_read
             options.metrics.of(worker, loops)
         heartbeater = await _start_heartbeats(app, worker, backend, loops)
         stack.push_async_callback(heartbeater.close)
-        inner.enter_context(watched(lambda: worker.table_header.tick, worker.running))
+        inner.enter_context(watched(lambda: worker.slots.lease_table.header().tick, worker.slots.running))
         stopping = asyncio.create_task(_stop_when_set(stop, worker))
         try:
             async with loops.running(backend.loops):
@@ -104,7 +104,7 @@ async def work(app: App, options: WorkerOptions, *, stop: asyncio.Event, on_read
             await asyncio.gather(stopping, return_exceptions=True)
             await _say_goodbye(backend.source, slots)
         await inner.aclose()
-        if worker.unfinished and options.leave is not None:
+        if worker.executor.unfinished and options.leave is not None:
             await _release_and_exit(worker, options.leave)
         return worker
 

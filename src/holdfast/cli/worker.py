@@ -225,6 +225,6 @@ async def work_until(
 
 def exit_code(worker: Worker) -> int:
     """The exit code. Handler threads that do not end must not block the exit."""
-    if worker.stuck:
+    if worker.slots.stuck:
         exit_now()
     return 0

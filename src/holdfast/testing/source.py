@@ -37,7 +37,7 @@ class DrainSource(DatabaseSource):
         self._quiet = False  # nothing ran when the last claim began, so nothing can have become due since
 
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
-        self._quiet = not self.runtime.held
+        self._quiet = not self.runtime.slots.executions
         claimed = await super().claim(limit, queues=queues, types=types)
         self._leases |= {lease.token: lease for lease, _ in claimed}
         if claimed:
@@ -51,7 +51,7 @@ class DrainSource(DatabaseSource):
 
     async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
         """A claim found nothing. Running jobs may still enqueue others; when nothing runs either, stop the worker."""
-        while self.runtime.held:
+        while self.runtime.slots.executions:
             await self._clock.sleep(self._pause)
             self._pause = min(PAUSE_SECONDS, self._pause * 2)
             if (await self.engine.polls.poll(self.worker, queues, types)).any:

@@ -106,7 +106,7 @@ class WorkerCounters:
         """For the supervisor, which adds up its processes."""
         await self._refresh_depths()
         assert self._worker is not None  # noqa: S101
-        header = self._worker.table_header
+        header = self._worker.slots.lease_table.header()
         metrics = msgspec.Raw(msgspec.json.encode(self.registry.snapshot()))
         complaint = None if self._loops is None else self._loops.complaint()
         return ProcessStatus(header.polled, bool(header.stopping), metrics, self._families, complaint)
@@ -118,12 +118,13 @@ class WorkerCounters:
     def _refresh(self) -> None:
         if (worker := self._worker) is None:
             return
-        running, registry = Counter(run.lease.type for run in worker.running()), self.registry
+        slots, registry = worker.slots, self.registry
+        running = Counter(run.lease.type for run in slots.running())
         for name in self._types:
             registry.active.set(running[name], name)
             registry.inflight.set(running[name], name)
         registry.slots.set(worker.config.concurrency)
-        registry.busy.set(worker.slots_used)
+        registry.busy.set(slots.busy + len(slots.stuck))
         registry.processes.set(1)
 
     async def _refresh_depths(self) -> None:

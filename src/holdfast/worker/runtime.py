@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import KeysView, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Clock
@@ -18,7 +18,7 @@ from holdfast.worker.connectivity import Connectivity
 from holdfast.worker.execution import Execution
 from holdfast.worker.executor import Executor, HandlerResources
 from holdfast.worker.handler import Handler
-from holdfast.worker.heartbeat.lease_table import LeaseTable, TableHeader
+from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.monitor import Monitor
 from holdfast.worker.progress_reporter import ProgressReporter
 from holdfast.worker.reporter import Reporter
@@ -62,10 +62,10 @@ class Worker:
             metrics=resources.metrics,
             attempt_log=attempt_log,
         )
-        self._progress = ProgressReporter(source, connectivity, clock, ids, fence=self._fence)
-        self.executor = Executor(self.slots, self._reporter, self._progress, clock, resources)
+        self.progress = ProgressReporter(source, connectivity, clock, ids, fence=self._fence)
+        self.executor = Executor(self.slots, self._reporter, self.progress, clock, resources)
         self.claim_loop = ClaimLoop(source, connectivity, self.slots, self.executor, clock, ids)
-        self.monitor = Monitor(self.slots, self.executor, connectivity, self._progress, clock, stop=self.stop)
+        self.monitor = Monitor(self.slots, self.executor, connectivity, self.progress, clock, stop=self.stop)
 
     def _fence(self, run: Execution) -> float | None:
         """Without heartbeats the lease is over when its time is; with them, the lease table says when it may be."""
@@ -109,14 +109,9 @@ class Worker:
                 await asyncio.shield(claiming)  # canceled, it would leave jobs claimed that no worker runs
                 await self._reporter.empty()
 
-    @property
-    def unfinished(self) -> list[Execution]:
-        """Still running when the worker had stopped; their leases are held."""
-        return self.executor.unfinished
-
     async def release_unfinished(self, delay_seconds: float) -> None:
         """Right before the process ends: release what still runs in it, to be claimed when the process is gone."""
-        if leases := [run.lease for run in self.unfinished]:
+        if leases := [run.lease for run in self.executor.unfinished]:
             await self._source.settle([Release(held.id, held.token, delay_seconds, snoozed=False) for held in leases])
 
     # -- heartbeats -------------------------------------------------------------------------------------------
@@ -139,35 +134,6 @@ class Worker:
                 self.executor.cancel(run)
         self.executor.start_buffered()  # those that waited for their lease to be renewed
         self.slots.capacity_changed.set()
-
-    # -- state ------------------------------------------------------------------------------------------------
-
-    @property
-    def held(self) -> int:
-        """Jobs that it holds: buffered, running, or waiting for their report to be stored."""
-        return len(self.slots.executions)
-
-    @property
-    def stuck(self) -> int:
-        """Slots whose handlers do not stop."""
-        return len(self.slots.stuck)
-
-    @property
-    def slots_used(self) -> int:
-        return self.slots.busy + self.stuck
-
-    @property
-    def table_header(self) -> TableHeader:
-        """Its state as the heartbeat process sees it."""
-        return self.slots.lease_table.header()
-
-    @property
-    def waiting(self) -> KeysView[Execution]:
-        """Executions whose handlers wait for the database to store a report."""
-        return self._progress.waiting
-
-    def running(self) -> list[Execution]:
-        return self.slots.running()
 
 
 async def _first_failure(tasks: list[asyncio.Task[None]], *, until: asyncio.Event) -> None:

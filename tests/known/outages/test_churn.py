@@ -43,7 +43,7 @@ async def test_prefetched_jobs_are_not_released_during_an_outage(app: App) -> No
             await job.result(60)
         at_work.source.broken["progress"] = AWAY
         handed_in = [await reports.enqueue(), *await quick.enqueue_many([{}] * 10)]
-        await until(lambda: at_work.worker.slots.buffer and at_work.worker.waiting)
+        await until(lambda: at_work.worker.slots.buffer and at_work.worker.progress.waiting)
         await asyncio.sleep(1.5)  # longer than a job may wait behind a handler that does not end
         at_work.source.broken.clear()
         for job in handed_in:
@@ -134,7 +134,7 @@ async def test_a_prefetched_job_whose_lease_was_lost_is_not_run(app: App) -> Non
                 await job.result(60)
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=1)))
             await long.enqueue()
-            await until(lambda: at_work.worker.slots_used == 1)
+            await until(lambda: at_work.worker.slots.busy == 1)
             waits = await quick.enqueue()
             await until(lambda: at_work.worker.slots.buffer)
             [run] = at_work.worker.slots.buffer
@@ -175,7 +175,7 @@ async def test_an_unexpected_error_while_reports_are_sent_singly_ends_the_worker
         async with working(app, concurrency=4) as at_work:
             at_work.source.broken["complete"] = OutcomeUnknown("the answer was lost, on purpose")
             await quick.enqueue_many([{}] * 4)
-            await until(lambda: at_work.worker.slots_used == 4)
+            await until(lambda: at_work.worker.slots.busy == 4)
             gate.set()
             await until(lambda: {("complete", 4), ("complete", 1)} <= set(at_work.source.calls))  # whole, then apart
             at_work.source.broken["complete"] = RuntimeError("a mistake, on purpose")

@@ -86,7 +86,7 @@ async def test_a_hanging_report_does_not_count_against_the_timeout(app: App) -> 
     async with working(app) as at_work:
         back = at_work.source.hanging["progress"] = asyncio.Event()
         job = await handler.enqueue()
-        await until(lambda: len(at_work.worker.waiting) == 1)
+        await until(lambda: len(at_work.worker.progress.waiting) == 1)
         await asyncio.sleep(2.5)  # the hang itself
         back.set()
         assert await job.result(60) == "done"
@@ -180,8 +180,8 @@ async def test_time_spent_waiting_for_the_database_does_not_count_against_the_ti
         at_work.source.broken["progress"] = AWAY
         job = await handler.enqueue()
         await until(begun.is_set)
-        [run] = at_work.worker.running()
-        await until(lambda: run in at_work.worker.waiting)
+        [run] = at_work.worker.slots.running()
+        await until(lambda: run in at_work.worker.progress.waiting)
         assert run.begun_at is not None
         run.begun_at -= 60  # as if it had waited for a minute
         run.progress_at -= 60
@@ -217,7 +217,7 @@ async def test_a_report_is_given_up_when_the_lease_may_have_expired(app: App, ki
     async with working(app) as at_work:
         at_work.source.broken["progress"] = AWAY
         job = await (on_the_loop if kind == "loop" else in_a_thread).enqueue()
-        await until(lambda: at_work.worker.held == 0 and heard)
+        await until(lambda: len(at_work.worker.slots.executions) == 0 and heard)
     assert heard == ["lease_lost"]
     engine = await app.engine()
     assert {attempt.outcome for attempt in await engine.reads.attempts(job.id)} <= {"lost"}, (

@@ -28,7 +28,7 @@ async def test_a_batch_of_results_that_times_out_is_sent_in_smaller_batches(
         jobs = await quick.enqueue_many([{"number": number} for number in range(20)])
         holder = await asyncpg.connect(fresh_postgres_url)
         async with working(app, concurrency=20) as at_work:
-            await until(lambda: at_work.worker.slots_used == 20)
+            await until(lambda: at_work.worker.slots.busy == 20)
             await holder.execute("BEGIN")
             await holder.execute("SELECT 1 FROM holdfast_jobs WHERE id = $1 FOR UPDATE", jobs[7].id)
             together.set()

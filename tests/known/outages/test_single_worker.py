@@ -41,7 +41,7 @@ async def test_prefetched_jobs_of_a_single_worker_start_after_an_outage(app: App
         await began.wait()
         await until(lambda: len(worker.slots.buffer) == len(waiting))
         clock.offset = 600  # nothing was renewed meanwhile: the worker ends what runs, and starts nothing
-        await until(lambda: not worker.running())
+        await until(lambda: not worker.slots.running())
         assert len(worker.slots.buffer) == len(waiting)
         for entry in worker.slots.lease_table.entries():
             worker.slots.lease_table.renewed(entry.slot, clock.monotonic())
