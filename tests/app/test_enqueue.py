@@ -105,7 +105,7 @@ class TestEnqueueMany:
         new = [NewJob(type="number", payload={"n": n}) for n in range(3000)]
         new[2500] = NewJob(type="number", queue="\n")
         with pytest.raises(Invalid):
-            await app.create_all(new)
+            await app.create(new)
         assert await jobs_in(app) == 0
 
     async def test_a_call_that_is_no_mapping_is_refused(self, app: App, number: Definition[[int], int]) -> None:

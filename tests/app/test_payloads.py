@@ -334,7 +334,7 @@ class TestNotJson:
 
         from holdfast.model import NewJob
 
-        made = await app.create(NewJob(type="mail", payload={"to": 5}))
+        [made] = await app.create([NewJob(type="mail", payload={"to": 5})])
         await drained(app)
         with pytest.raises(JobFailed, match=r"Expected `str`, got `int` - at `\$.to`") as failed:
             await app.job_handle(made.id).result(60)

@@ -58,7 +58,7 @@ async def test_a_connection_to_another_postgres_database_is_refused(
     connection = await asyncpg.connect(other_postgres_url)
     async with app, connection.transaction():
         with pytest.raises(Invalid) as refused:
-            await app.create(NewJob(type="echo", payload={"word": "hi"}), connection=connection)
+            await app.create([NewJob(type="echo", payload={"word": "hi"})], connection=connection)
         assert refused.value.code == "invalid_connection"
         assert name_in(other_postgres_url) in str(refused.value)
         assert name_in(fresh_postgres_url) in str(refused.value)
@@ -74,10 +74,10 @@ def test_sync_enqueue_refuses_another_database_and_accepts_the_right_one(
     app = app_on(fresh_postgres_url)
     new = NewJob(type="echo", payload={"word": "hi"})
     with psycopg.connect(other_postgres_url) as wrong, pytest.raises(Invalid, match=name_in(other_postgres_url)):
-        app.create_sync(new, connection=wrong)
+        app.create_sync([new], connection=wrong)
     with psycopg.connect(fresh_postgres_url) as right:
         for _ in range(2):  # the second time it is known to be right
-            app.create_sync(new, connection=right)
+            app.create_sync([new], connection=right)
     app.close_sync()
 
 
@@ -89,7 +89,7 @@ async def test_a_connection_to_a_database_without_holdfast_tables_is_refused_wit
     connection = await asyncpg.connect(postgres_server_url)
     async with app, connection.transaction():
         with pytest.raises(Invalid, match="never migrated") as refused:
-            await app.create(NewJob(type="echo", payload={"word": "hi"}), connection=connection)
+            await app.create([NewJob(type="echo", payload={"word": "hi"})], connection=connection)
         assert name_in(fresh_postgres_url) in str(refused.value)
         assert await connection.fetchval("SELECT 1") == 1
     await connection.close()
@@ -106,7 +106,7 @@ async def test_an_app_accepts_a_connection_to_its_replaced_database(
         await administer(postgres_server_url, f"CREATE DATABASE {name} TEMPLATE {name_in(other_postgres_url)}")
         connection = await asyncpg.connect(fresh_postgres_url)
         async with connection.transaction():
-            await app.create(NewJob(type="echo", payload={"word": "hi"}), connection=connection)
+            await app.create([NewJob(type="echo", payload={"word": "hi"})], connection=connection)
         await connection.close()
     assert await jobs_in(fresh_postgres_url) == 1
 
@@ -121,4 +121,4 @@ async def test_a_connection_to_another_sqlite_file_is_refused(fresh_sqlite_url: 
         assert f"{tmp_path}/other.db" in str(refused.value)
         assert f"{tmp_path}/jobs.db" in str(refused.value)
         with closing(sqlite3.connect(tmp_path / "jobs.db")) as same:
-            await app.create(NewJob(type="echo", payload={"word": "hi"}), connection=same)
+            await app.create([NewJob(type="echo", payload={"word": "hi"})], connection=same)

@@ -135,7 +135,7 @@ async def test_a_failed_create_span_has_the_error_code_without_the_message(
     app: App, spans: InMemorySpanExporter
 ) -> None:
     with pytest.raises(HoldfastError):
-        await app.create_all([NewJob(type="a", tags=["ein Geheimnis\n"])])
+        await app.create([NewJob(type="a", tags=["ein Geheimnis\n"])])
     [produced] = spans.get_finished_spans()
     assert produced.status.description == "invalid_field"
     assert not produced.events
@@ -400,7 +400,7 @@ async def test_an_unreachable_collector_costs_only_spans(fresh_sqlite_url: str, 
     with collecting() as gone:
         pass
     app = App(Settings(database_url=fresh_sqlite_url))
-    await app.create_all([NewJob(type="mail", payload={"to": "ann"}) for _ in range(20)])
+    await app.create([NewJob(type="mail", payload={"to": "ann"}) for _ in range(20)])
     engine = await app.engine()
     with worker(tmp_path, HOLDFAST_DATABASE_URL=fresh_sqlite_url, **gone.variables) as process:
 

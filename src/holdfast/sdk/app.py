@@ -250,14 +250,10 @@ class App(Definitions):
 
     # -- enqueueing -------------------------------------------------------------------------------------------
 
-    async def create(self, new: NewJob, *, connection: Any = None) -> Created:
-        if connection is None and new.idempotency_key is None:
-            return (await self.traced([new], self._create_one))[0]
-        return (await self.create_all([new], connection=connection))[0]
-
-    async def create_all(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
+    async def create(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
+        """All or none; with `connection`, in the transaction that the caller has open on it."""
         if connection is None:
-            return await self.traced(new, self._create_many)
+            return await self.traced(new, self._create)
         opened = await self._without_writing()
         try:
             return await self._create_in_transaction(opened, new, connection)
@@ -265,22 +261,16 @@ class App(Definitions):
             await opened.engine.store.identify()
         return await self._create_in_transaction(opened, new, connection)
 
-    async def _create_one(self, new: list[NewJob]) -> list[Created]:
-        _check_outside(new[0])
-        return [await (await self._declared()).creates.put(new[0])]
+    async def _create(self, new: list[NewJob]) -> list[Created]:
+        _check_outside(new)
+        opened = await self._declared()
+        if len(new) == 1 and new[0].idempotency_key is None:
+            return [await opened.creates.put(new[0])]
+        return await opened.engine.create_many(new)
 
-    async def _create_many(self, new: list[NewJob]) -> list[Created]:
-        _check_outside(new[0] if new else None)
-        return await (await self._declared()).engine.create_many(new)
-
-    def create_sync(self, new: NewJob, *, connection: Any = None) -> Created:
+    def create_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
             return self.run_sync(lambda: self.create(new))
-        return self.create_all_sync([new], connection=connection)[0]
-
-    def create_all_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
-        if connection is None:
-            return self.run_sync(lambda: self.create_all(new))
         require_sync(connection)
         opened = self.run_sync(self._without_writing)
         try:
@@ -361,10 +351,10 @@ class App(Definitions):
         self._engines.close_sync()
 
 
-def _check_outside(new: NewJob | None) -> None:
-    if new is not None and in_transaction():
+def _check_outside(new: list[NewJob]) -> None:
+    if new and in_transaction():
         raise Invalid(
-            f"job type {new.type}: enqueued inside ctx.transaction(), but not as a part of it; use tx.enqueue(...)",
+            f"job type {new[0].type}: enqueued inside ctx.transaction(), but not as a part of it; use tx.enqueue(...)",
             code="transaction_open",
         )
 

@@ -67,20 +67,20 @@ class Definition(CeleryNames, Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         new = self._new_job(args, kwargs, "enqueue")
-        return self._handle(await self._app.create(new, connection=self._options.connection))
+        return self._handles(await self._app.create([new], connection=self._options.connection))[0]
 
     async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """One job for each mapping of arguments, all or none; not with an idempotency key, which names one job."""
         new = self._new_jobs(calls, "enqueue_many")
-        return [self._handle(made) for made in await self._app.create_all(new, connection=self._options.connection)]
+        return self._handles(await self._app.create(new, connection=self._options.connection))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         new = self._new_job(args, kwargs, "enqueue_sync")
-        return self._handle(self._app.create_sync(new, connection=self._options.connection))
+        return self._handles(self._app.create_sync([new], connection=self._options.connection))[0]
 
     def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         new = self._new_jobs(calls, "enqueue_many_sync")
-        return [self._handle(made) for made in self._app.create_all_sync(new, connection=self._options.connection)]
+        return self._handles(self._app.create_sync(new, connection=self._options.connection))
 
     def _new_job(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
         self._check_arguments(kwargs, called)
@@ -110,8 +110,9 @@ class Definition(CeleryNames, Generic[P, R]):
                 raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
         return new
 
-    def _handle(self, made: Created) -> JobHandle[R]:
-        return JobHandle(self._app, made.id, existed=made.existed, read=self.handler.signature.returned)
+    def _handles(self, created: list[Created]) -> list[JobHandle[R]]:
+        read = self.handler.signature.returned
+        return [JobHandle(self._app, made.id, existed=made.existed, read=read) for made in created]
 
 
 class JobDecorator(Protocol):

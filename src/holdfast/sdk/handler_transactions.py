@@ -45,7 +45,7 @@ class HandlerDatabase:
     async def enqueue(
         self, lease: Lease, job: MakesJobs | NewJob | str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> JobHandle[Any]:
-        made = await self._app.create(_child_of(lease, new_job_of(job, args, kwargs)))
+        [made] = await self._app.create([_child_of(lease, new_job_of(job, args, kwargs))])
         return JobHandle(self._app, made.id, existed=made.existed)
 
     async def children(self, lease: Lease) -> list[Job]:
