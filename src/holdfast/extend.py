@@ -98,6 +98,7 @@ RESERVED = key.RESERVED.union(
 )
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
+_Metric = TypeVar("_Metric", bound=AnyDeclared)
 
 
 @dataclass(frozen=True)
@@ -221,36 +222,15 @@ class Extension(Definitions):
     ) -> Callable[[_Function], _Function]:
         check_verbs(self.name, what, verbs, known)
         types = None if job_type is None else self._job_types(what, job_type)
-
-        def keep(function: _Function) -> _Function:
-            self._check_function(what, function, arguments, "invalid_hook")
-            self.refuse_late(f"{what} {function.__name__}")
-            kept.append(_Declared(verbs, types, function))
-            return function
-
-        return keep
+        add = lambda function: kept.append(_Declared(verbs, types, function))  # noqa: E731
+        return self._decorator(what, arguments, "invalid_hook", add)
 
     def _job_types(self, what: str, job_type: str | Iterable[str]) -> tuple[str, ...]:
         types = tuple(job_type) if isinstance(job_type, list | tuple | set | frozenset) else (job_type,)
         if not all(isinstance(each, str) for each in types):
-            raise Invalid(
-                f"extension {self.name!r}: job_type= of a {what} is the name of a job type, or a list of names, got "
-                f"{quoted(job_type)}",
-                code="invalid_hook",
-            )
+            wanted = f"job_type= of a {what} is the name of a job type, or a list of names"
+            raise self._invalid(f"{wanted}, got {quoted(job_type)}", "invalid_hook")
         return types
-
-    def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
-        if not inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):  # a partial has none
-            raise Invalid(f"extension {self.name!r}: a {what} is an async function, got {kind_of(function)}", code=code)
-        try:
-            inspect.signature(function).bind(*range(arguments))
-        except TypeError:
-            raise Invalid(
-                f"extension {self.name!r}: {what} {function.__name__} must take {arguments} "
-                f"argument{'' if arguments == 1 else 's'}",
-                code=code,
-            ) from None
 
     def add_hooks(self, hooks: Hooks, job_types: Iterable[str]) -> None:
         """Add its guards and effects to the hooks of an app with these job types."""
@@ -264,16 +244,15 @@ class Extension(Definitions):
             hooks.explain(self.name, self.handlers, explanation)
 
     def _types(self, declared: _Declared, known: set[str]) -> tuple[str, ...]:
-        hook = f"extension {self.name!r}: hook {declared.function.__name__}"
+        hook = f"hook {declared.function.__name__}"
         types = tuple(self.handlers) if declared.job_types is None else declared.job_types
         if not types:
-            raise Invalid(
-                f"{hook} is on no job type; name one with job_type=, or define one with @ext.job",
-                code="invalid_hook",
-            )
+            help_ = "name one with job_type=, or define one with @ext.job"
+            raise self._invalid(f"{hook} is on no job type; {help_}", "invalid_hook")
         if unknown := sorted(set(types) - known):
             raise UnknownName(
-                f"{hook} is on job type {unknown[0]!r}, which is not defined before app.include(...); known: "
+                f"{self.described}: {hook} is on job type {unknown[0]!r}, which is not defined before "
+                f"app.include(...); known: "
                 f"{', '.join(sorted(known)) or 'none'}",
                 code="unknown_job_type",
                 name=unknown[0],
@@ -285,14 +264,13 @@ class Extension(Definitions):
 
         Best as the last statement: other writers of the audit log wait for the end of the transaction.
         """
-        wrong = f"extension {self.name!r}: audit entry:"
         if not isinstance(action, str) or not action or not isinstance(subject, str | None):
-            raise Invalid(f"{wrong} its action and its subject must be text", code="invalid_audit_line")
+            raise self._invalid("audit entry: its action and its subject must be text", "invalid_audit_line")
         try:
             said = {"action": action, "subject": subject, "detail": detail}
             encode_object(said, "metadata", max_bytes=AUDIT_BYTES_MAX)
         except Invalid as error:
-            raise Invalid(f"{wrong} {error.message}", code="invalid_audit_line") from None
+            raise self._invalid(f"audit entry: {error.message}", "invalid_audit_line") from None
         return await record(tx, AuditedAction(f"extension {self.name}", action, subject, detail))
 
     # -- tables and queries -----------------------------------------------------------------------------------
@@ -311,26 +289,21 @@ class Extension(Definitions):
         self, method: str, path: str, *, scope: str | None, **options: Unpack[RouteOptions]
     ) -> Callable[[_Function], _Function]:
         """An async function of (request). Its `scope` is `NAME:verb`, one of the core, or None: no key is needed."""
+        self.refuse_late(f"route {method} {path}")
 
-        def keep(function: _Function) -> _Function:
-            self.refuse_late(f"route {method} {path}")
-            self._check_function("route", function, 1, "invalid_route")
+        def add(function: Any) -> None:
             settings = lambda: None if self.section is None else self.settings  # noqa: E731
-            self.routes.append(
-                extension_route(self.name, method, path, function, scope=scope, settings=settings, **options)
-            )
-            return function
+            made = extension_route(self.name, method, path, function, scope=scope, settings=settings, **options)
+            self.routes.append(made)
 
-        return keep
+        return self._decorator("route", 1, "invalid_route", add)
 
     def mount(self, path: str, asgi: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> None:
         """Mount an ASGI application below a path."""
         self.refuse_late(f"mount {path}")
         if not callable(asgi):
-            raise Invalid(
-                f"extension {self.name!r}: mount {path}: an ASGI application is a callable, got {kind_of(asgi)}",
-                code="invalid_route",
-            )
+            wrong = f"mount {path}: an ASGI application is a callable, got {kind_of(asgi)}"
+            raise self._invalid(wrong, "invalid_route")
         self.mounts.append(mount(self.name, path, asgi, scope=scope, **limits))
 
     def scope(self, verb: str, about: str) -> str:
@@ -338,12 +311,10 @@ class Extension(Definitions):
         self.refuse_late(f"scope {verb}")
         name = f"{self.name}:{verb}"
         if key.extension_of(name) is None:
-            raise Invalid(
-                f"extension {self.name!r}: the verb of a scope is a lower-case identifier, got {quoted(verb)}",
-                code="invalid_scope",
-            )
+            wrong = f"the verb of a scope is a lower-case identifier, got {quoted(verb)}"
+            raise self._invalid(wrong, "invalid_scope")
         if name in self.scopes:
-            raise Invalid(f"extension {self.name!r}: scope {name} is declared twice", code="invalid_scope")
+            raise self._invalid(f"scope {name} is declared twice", "invalid_scope")
         self.scopes[name] = about
         return name
 
@@ -362,15 +333,11 @@ class Extension(Definitions):
 
     def counter(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredCounter:  # noqa: A002
         """Declare a counter, `NAME_name_total` unless the name is exact: `indexed.add(1, "label")`."""
-        made = self._declare(MetricDeclaration("counter", name, help, _labels(labels)), exact)
-        assert isinstance(made, DeclaredCounter)  # noqa: S101
-        return made
+        return self._declare(DeclaredCounter, MetricDeclaration("counter", name, help, _labels(labels)), exact)
 
     def gauge(self, name: str, help: str, labels: Iterable[str] = (), *, exact: bool = False) -> DeclaredGauge:  # noqa: A002
         """Declare a gauge: `waiting.set(3)`, `waiting.add(-1)`."""
-        made = self._declare(MetricDeclaration("gauge", name, help, _labels(labels)), exact)
-        assert isinstance(made, DeclaredGauge)  # noqa: S101
-        return made
+        return self._declare(DeclaredGauge, MetricDeclaration("gauge", name, help, _labels(labels)), exact)
 
     def histogram(
         self,
@@ -382,13 +349,14 @@ class Extension(Definitions):
         exact: bool = False,
     ) -> DeclaredHistogram:
         """Declare a histogram, by default of seconds: `took.observe(0.2)`."""
-        made = self._declare(MetricDeclaration("histogram", name, help, _labels(labels), tuple(buckets)), exact)
-        assert isinstance(made, DeclaredHistogram)  # noqa: S101
-        return made
+        family = MetricDeclaration("histogram", name, help, _labels(labels), tuple(buckets))
+        return self._declare(DeclaredHistogram, family, exact)
 
-    def _declare(self, family: MetricDeclaration, exact: bool) -> AnyDeclared:
+    def _declare(self, kind: type[_Metric], family: MetricDeclaration, exact: bool) -> _Metric:
         self.refuse_late(f"metric {family.name}")
-        return self.metrics.declare(family, exact=exact)
+        made = self.metrics.declare(family, exact=exact)
+        assert isinstance(made, kind)  # noqa: S101
+        return made
 
     def check_metrics(self, others: Iterable[Extension]) -> None:
         """Raises if a metric has the name of one of the core or of another extension."""
@@ -413,10 +381,32 @@ class Extension(Definitions):
     def refuse_late(self, what: str) -> None:
         """Raises after `include`: the app has already checked and opened what was declared."""
         if self._app is not None:
-            raise Invalid(
-                f"extension {self.name!r}: {what} is declared after app.include(...); declare it before",
-                code="extension_included",
-            )
+            wrong = f"{what} is declared after app.include(...); declare it before"
+            raise self._invalid(wrong, "extension_included")
+
+    def _decorator(
+        self, what: str, arguments: int, code: str, add: Callable[[Any], None]
+    ) -> Callable[[_Function], _Function]:
+        def decorate(function: _Function) -> _Function:
+            self._check_function(what, function, arguments, code)
+            self.refuse_late(f"{what} {function.__name__}")
+            add(function)
+            return function
+
+        return decorate
+
+    def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
+        if not inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):  # a partial has none
+            raise self._invalid(f"a {what} is an async function, got {kind_of(function)}", code)
+        try:
+            inspect.signature(function).bind(*range(arguments))
+        except TypeError:
+            several = "" if arguments == 1 else "s"
+            wrong = f"{what} {function.__name__} must take {arguments} argument{several}"
+            raise self._invalid(wrong, code) from None
+
+    def _invalid(self, wrong: str, code: str) -> Invalid:
+        return Invalid(f"{self.described}: {wrong}", code=code)
 
     # -- maintenance ------------------------------------------------------------------------------------------
 
@@ -424,23 +414,16 @@ class Extension(Definitions):
         """An async function of (tx), which may await only that. One process at a time runs it, every `every`
         seconds, in its own transaction, for at most 30 seconds."""
         if not isinstance(every, int | float) or not 1 <= every <= 10**7:
-            raise Invalid(
-                f"extension {self.name!r}: maintenance runs every 1 to 10,000,000 seconds, got {quoted(every)}",
-                code="invalid_maintenance",
-            )
+            wrong = f"maintenance runs every 1 to 10,000,000 seconds, got {quoted(every)}"
+            raise self._invalid(wrong, "invalid_maintenance")
 
-        def keep(function: _Function) -> _Function:
-            self._check_function("maintenance function", function, 1, "invalid_maintenance")
-            self.refuse_late(f"maintenance function {function.__name__}")
-            if any(task.name == function.__name__ for task in self.tasks):
-                raise Invalid(
-                    f"extension {self.name!r}: two maintenance functions are called {function.__name__!r}",
-                    code="invalid_maintenance",
-                )
-            self.tasks.append(Task(self.name, function.__name__, float(every), function))
-            return function
+        def add(function: Any) -> None:
+            name = function.__name__
+            if any(task.name == name for task in self.tasks):
+                raise self._invalid(f"two maintenance functions are called {name!r}", "invalid_maintenance")
+            self.tasks.append(Task(self.name, name, float(every), function))
 
-        return keep
+        return self._decorator("maintenance function", 1, "invalid_maintenance", add)
 
     # -- doctor, /health and why ------------------------------------------------------------------------------
 
@@ -457,18 +440,10 @@ class Extension(Definitions):
     def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:
         self.refuse_late(f"{what} {name}")
         if not isinstance(name, str) or not NAME.fullmatch(name) or any(probe.name == name for probe in kept):
-            raise Invalid(
-                f"extension {self.name!r}: the name of a {what} is a lower-case identifier that no other has, "
-                f"got {quoted(name)}",
-                code="invalid_extension",
-            )
-
-        def keep(function: _Function) -> _Function:
-            self._check_function(what, function, 1, "invalid_hook")
-            kept.append(Probe(self.name, name, function))
-            return function
-
-        return keep
+            wrong = f"the name of a {what} is a lower-case identifier that no other has, got {quoted(name)}"
+            raise self._invalid(wrong, "invalid_extension")
+        add = lambda function: kept.append(Probe(self.name, name, function))  # noqa: E731
+        return self._decorator(what, 1, "invalid_hook", add)
 
     def explain(self, function: _Function) -> _Function:
         """For `jobs why` of its job types: an async function of (tx, job) that returns text, or a list of `Clause`."""
