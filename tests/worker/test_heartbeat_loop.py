@@ -12,7 +12,7 @@ from holdfast.model import Liveness
 from holdfast.model.reports import Beat, Fleet, HeldLease
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
-from holdfast.worker.heartbeat.loop import run_heartbeats
+from holdfast.worker.heartbeat.loop import HeartbeatLoop
 from tests.worker.lease_holder import until
 
 
@@ -69,7 +69,7 @@ async def start(database: FakeDatabase, table: LeaseTable) -> AsyncIterator[Star
     def start(heartbeat_seconds: float = 3600, idle_seconds: float = 0) -> tuple[list[HeartbeatResult], asyncio.Event]:
         news: list[HeartbeatResult] = []
         triggered = asyncio.Event()
-        keeping = run_heartbeats(
+        keeping = HeartbeatLoop(
             database,
             table,
             heartbeat_seconds=heartbeat_seconds,
@@ -78,7 +78,7 @@ async def start(database: FakeDatabase, table: LeaseTable) -> AsyncIterator[Star
             on_result=news.append,
             triggered=triggered,
         )
-        tasks.append(asyncio.create_task(keeping))
+        tasks.append(asyncio.create_task(keeping.run()))
         return news, triggered
 
     yield start

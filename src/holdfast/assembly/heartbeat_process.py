@@ -21,7 +21,7 @@ from holdfast.observe.logs import Logs, configure
 from holdfast.settings import Settings
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
-from holdfast.worker.heartbeat.loop import run_heartbeats
+from holdfast.worker.heartbeat.loop import HeartbeatLoop
 from holdfast.worker.processes.parent_death import die_with_parent
 from holdfast.worker.processes.signal_mask import STOPS, unblock_signals
 from holdfast.worker.source import Source
@@ -83,7 +83,7 @@ async def _main() -> None:
     die_with_parent(parent=table.header().worker)
     triggered = asyncio.Event()
     source = await _source(spec, triggered)
-    heartbeats = run_heartbeats(
+    heartbeats = HeartbeatLoop(
         source,
         table,
         heartbeat_seconds=spec.heartbeat_seconds,
@@ -92,7 +92,7 @@ async def _main() -> None:
         on_result=await _output(),
         triggered=triggered,
     )
-    await _first([asyncio.create_task(heartbeats), asyncio.create_task(_read_commands(commands, triggered))])
+    await _first([asyncio.create_task(heartbeats.run()), asyncio.create_task(_read_commands(commands, triggered))])
     with suppress(Exception):
         await asyncio.wait_for(source.close(), CLOSE_SECONDS)
     os._exit(0)  # do not wait for a database that does not respond

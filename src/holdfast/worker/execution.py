@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -28,32 +29,28 @@ class StopReason(Enum):
     LOST = "lost"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Execution:
-    __slots__ = (
-        *("begun_at", "child", "claimed_at", "context", "failure", "finished", "handler", "interrupt", "lease"),
-        *("policy", "progress_at", "recorded", "returned_at", "seconds", "slot", "span", "started", "stop_reason"),
-        *("stop_requested_at", "task"),
-    )
-
-    def __init__(self, lease: Lease, policy: Policy, handler: Handler, *, now: float, slot: int) -> None:
-        self.lease, self.policy, self.handler = lease, policy, handler
-        self.slot = slot  # in the lease table
-        self.claimed_at = now
-        self.started = False  # it occupies a slot of the worker
-        self.begun_at: float | None = None  # since when its handler can run
-        self.progress_at = now
-        self.returned_at: float | None = None  # when its handler ended; the event loop may learn of it later
-        self.seconds: float | None = None  # how long the handler ran, once it has ended; None if it never began
-        self.finished = False  # the handler has ended; only the report may still be under way
-        self.context: Context | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.interrupt: Callable[[], None] | None = None  # makes the handler stop; None: it cannot be interrupted
-        self.child: ChildExecution | None = None  # where it runs in a child process
-        self.stop_reason: StopReason | None = None
-        self.failure: Failed | None = None  # to report after a timeout
-        self.stop_requested_at = 0.0
-        self.recorded: Recorded | None = None  # the handler has completed the job in its own transaction
-        self.span: Span | None = None  # where attempts are traced
+    lease: Lease
+    policy: Policy
+    handler: Handler
+    claimed_at: float
+    slot: int  # in the lease table
+    started: bool = False  # it occupies a slot of the worker
+    begun_at: float | None = None  # since when its handler can run
+    progress_at: float = 0.0  # set when it begins
+    returned_at: float | None = None  # when its handler ended; the event loop may learn of it later
+    seconds: float | None = None  # how long the handler ran, once it has ended; None if it never began
+    finished: bool = False  # the handler has ended; only the report may still be under way
+    context: Context | None = None
+    task: asyncio.Task[Any] | None = None
+    interrupt: Callable[[], None] | None = None  # makes the handler stop; None: it cannot be interrupted
+    child: ChildExecution | None = None  # where it runs in a child process
+    stop_reason: StopReason | None = None
+    failure: Failed | None = None  # to report after a timeout
+    stop_requested_at: float = 0.0
+    recorded: Recorded | None = None  # the handler has completed the job in its own transaction
+    span: Span | None = None  # where attempts are traced
 
     @property
     def fragile(self) -> bool:

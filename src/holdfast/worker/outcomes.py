@@ -21,30 +21,30 @@ OUTAGE_SECONDS = 5.0  # until a handler that met an outage of the database is tr
 GIVEN_BACK_MAX = 20  # times that a job was given back, after which such an outage is a failure like any other
 
 
-class Permanent(Exception):
-    """Raised or returned by a handler: trying again cannot help. `context` is kept with the error, for operators."""
+class _Verdict(Exception):
+    """What a handler says about its job. `context` is kept with the error, for operators."""
 
     def __init__(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.code, self.message, self.context = code, message, context
 
 
-class Retry(Exception):
+class Permanent(_Verdict):
+    """Raised or returned by a handler: trying again cannot help. `context` is kept with the error, for operators."""
+
+
+class Retry(_Verdict):
     """Raised or returned by a handler: try again; `after` says in how many seconds, else the policy's backoff does."""
 
     def __init__(
         self, code: str, message: str = "", *, after: float | None = None, context: dict[str, Any] | None = None
     ) -> None:
-        super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message, self.after, self.context = code, message, after, context
+        super().__init__(code, message, context=context)
+        self.after = after
 
 
-class Reject(Exception):
+class Reject(_Verdict):
     """Raised or returned by a handler: not a failure but a verdict, this job must not be done."""
-
-    def __init__(self, code: str, message: str = "", *, context: dict[str, Any] | None = None) -> None:
-        super().__init__(f"{code}: {message}" if message else code)
-        self.code, self.message, self.context = code, message, context
 
 
 class Snooze(Exception):

@@ -57,7 +57,7 @@ class Slots:
 
     def add(self, lease: Lease, policy: Policy, now: float) -> Execution:
         slot = self.lease_table.put(lease, policy.lease_seconds, heartbeat_seconds=policy.heartbeat_seconds)
-        run = Execution(lease, policy, self._handlers[lease.type], now=now, slot=slot)
+        run = Execution(lease, policy, self._handlers[lease.type], now, slot)
         self.executions[lease.token] = run
         return run
 

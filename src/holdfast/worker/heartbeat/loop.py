@@ -10,7 +10,7 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from holdfast.backoff import Backoff
 from holdfast.clock import Clock
@@ -21,6 +21,7 @@ from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable, TableEntry
 from holdfast.worker.heartbeat.watchdog import Watchdog
 from holdfast.worker.processes.process_state import ProcessState, state_of
+from holdfast.worker.source import Source
 
 WATCH_SECONDS = 0.5
 LOOK_SECONDS = 0.5
@@ -33,93 +34,58 @@ _T = TypeVar("_T")
 log = logging.getLogger("holdfast.heartbeat")
 
 
-class HeartbeatSource(Protocol):
-    """The part of a worker's source that heartbeats need."""
-
-    async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat: ...
-
-    async def stop_requests(self, leases: list[HeldLease]) -> list[HeldLease]: ...
-
-
-async def run_heartbeats(
-    source: HeartbeatSource,
-    table: LeaseTable,
-    *,
-    heartbeat_seconds: float,
-    watchdog_seconds: float,
-    on_result: Callable[[HeartbeatResult], None],
-    idle_seconds: float = 0.0,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    triggered: asyncio.Event | None = None,
-) -> None:
-    """Until the worker process is gone. While it is idle, one heartbeat every `idle_seconds` is enough, if longer."""
-    clock = clock or Clock()
-    watchdog = Watchdog(watchdog_seconds, clock.monotonic())
-    heartbeats = HeartbeatLoop(
-        source,
-        table,
-        watchdog,
-        heartbeat_seconds,
-        max(idle_seconds, heartbeat_seconds),
-        on_result,
-        clock=clock,
-        ids=ids or Ids(),
-        triggered=triggered or asyncio.Event(),
-    )
-    renewing = asyncio.create_task(heartbeats.run())
-    watching = asyncio.create_task(run_watchdog(table, watchdog, clock))
-    try:
-        [first, *_], _ = await asyncio.wait({renewing, watching}, return_when=asyncio.FIRST_COMPLETED)
-        first.result()
-    finally:
-        for task in (renewing, watching):
-            task.cancel()
-        await asyncio.gather(renewing, watching, return_exceptions=True)
-
-
-async def run_watchdog(table: LeaseTable, watchdog: Watchdog, clock: Clock) -> None:
-    """Apart from the heartbeats: a database that does not respond must not delay it."""
-    worker = table.header().worker
-    while (state := state_of(worker)) is not ProcessState.GONE:
-        now = clock.monotonic()
-        if state is ProcessState.STOPPED:
-            watchdog.restart(now)
-        elif (reason := watchdog.reason_to_kill(table, now)) is not None:
-            log.error("killing unresponsive worker process %d: %s", worker, reason)
-            with suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
-            return
-        await clock.sleep(WATCH_SECONDS)
-
-
 class HeartbeatLoop:
+    """`idle_seconds`: while the worker is idle, one heartbeat in so many seconds is enough, if that is longer.
+    `triggered`: set it to send a heartbeat now."""
+
     def __init__(
         self,
-        source: HeartbeatSource,
+        source: Source,
         table: LeaseTable,
-        watchdog: Watchdog,
+        *,
         heartbeat_seconds: float,
+        watchdog_seconds: float,
         idle_seconds: float,
         on_result: Callable[[HeartbeatResult], None],
-        *,
-        clock: Clock,
-        ids: Ids,
         triggered: asyncio.Event,
     ) -> None:
-        self._source, self._table, self._watchdog = source, table, watchdog
-        self._heartbeat_seconds, self._idle_seconds = heartbeat_seconds, idle_seconds
+        self._source, self._table, self._clock = source, table, Clock()
+        self._watchdog = Watchdog(watchdog_seconds, self._clock.monotonic())
+        self._heartbeat_seconds, self._idle_seconds = heartbeat_seconds, max(idle_seconds, heartbeat_seconds)
         self._idle = False  # the last heartbeat reported no job, and the worker is enabled
         self._on_result = on_result
-        self._clock, self._ids = clock, ids
-        self._triggered = triggered  # set: send a heartbeat now
+        self._triggered = triggered
         self._triggered.set()
         self._worker = table.header().worker
         self._sent_at = self._checked_at = self._retry_at = 0.0
-        self._backoff = Backoff(ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)  # between tries
+        self._backoff = Backoff(Ids(), PAUSE_SECONDS, PAUSE_MAX_SECONDS)  # between tries
         self._known: set[HeldLease] = set()  # reported as lost or canceled by the last heartbeat
 
     async def run(self) -> None:
+        """Until the worker process is gone."""
+        tasks = [asyncio.create_task(self._renew()), asyncio.create_task(self._watch())]
+        try:
+            [first, *_], _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            first.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        """Apart from the heartbeats: a database that does not respond must not delay it."""
+        while (state := state_of(self._worker)) is not ProcessState.GONE:
+            now = self._clock.monotonic()
+            if state is ProcessState.STOPPED:
+                self._watchdog.restart(now)
+            elif (reason := self._watchdog.reason_to_kill(self._table, now)) is not None:
+                log.error("killing unresponsive worker process %d: %s", self._worker, reason)
+                with suppress(ProcessLookupError):
+                    os.kill(self._worker, signal.SIGKILL)
+                return
+            await self._clock.sleep(WATCH_SECONDS)
+
+    async def _renew(self) -> None:
         while True:
             if state_of(self._worker) is not ProcessState.RUNNING:
                 await self._clock.sleep(WATCH_SECONDS)

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -106,18 +106,14 @@ def main() -> None:
 
 async def _serve(sock: socket.socket, reference: str) -> None:
     worker = await to_worker(sock)
-    match await worker.receive():
-        case Open(path, settings, logs, database):
-            if logs is not None:
-                configure(logs)
-            await _open(worker, reference, path, settings, database=database)
-
-
-async def _open(
-    worker: Channel[Any], reference: str, path: list[str], settings: dict[str, Any] | None, *, database: bool
-) -> None:
+    first = await worker.receive()
+    if not isinstance(first, Open):
+        return
+    if first.logs is not None:
+        configure(first.logs)
+    settings = first.settings
     try:
-        app: ChildApp = load(reference, path)
+        app: ChildApp = load(reference, first.path)
         if settings is not None:
             app.configure(settings)
         lifespan = app.lifespan_state()
@@ -128,7 +124,7 @@ async def _open(
         return
     async with exported("holdfast-worker", wanted=bool(settings and settings.get("traces"))) as traces:
         try:
-            await _JobRunner(app, state, worker, traces, app.handler_database if database else None).work()
+            await _JobRunner(app, state, worker, traces, app.handler_database if first.database else None).work()
         finally:
             await app.close()
             await lifespan.__aexit__(None, None, None)
@@ -140,8 +136,8 @@ class _JobRunner:
     ) -> None:
         self._database = database
         self._app, self._state, self._worker, self._traces = app, state, worker, traces
-        self._metrics = _Metrics(worker, app.declarations())
-        self._backend, self._clock = _SocketBackend(worker, self._metrics), Clock()
+        self._declarations = app.declarations()
+        self._backend, self._clock = _SocketBackend(worker, self._send_metrics), Clock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-job")
         self._threads.submit(int).result()  # start the thread before memory is limited
         self._context: Context | None = None
@@ -174,11 +170,16 @@ class _JobRunner:
     async def _report(self, context: Context, task: asyncio.Task[Outcome]) -> None:
         since = self._clock.monotonic()
         while not (await asyncio.wait({task}, timeout=METRICS_SECONDS))[0]:
-            self._metrics.send()
+            self._send_metrics()
         seconds = self._clock.monotonic() - since
         self._context = self._task = None
-        self._metrics.send()
+        self._send_metrics()
         await self._worker.send(Ended(rss_bytes(), _packed_outcome(_readable(_outcome(context, task))), seconds))
+
+    def _send_metrics(self) -> None:
+        """The metrics that handlers have updated."""
+        for snapshot in self._declarations.take():
+            self._worker.post(MetricsUpdate(msgspec.Raw(pack(snapshot))))
 
     def _set_flag(self, word: ContextFlag) -> None:
         """Set the flag in the context; async handlers are interrupted too, except by a warning of the shutdown."""
@@ -190,22 +191,11 @@ class _JobRunner:
             self._task.cancel()
 
 
-class _Metrics:
-    """Sends the metrics that handlers update to the worker."""
-
-    def __init__(self, worker: Channel[Any], declarations: Declarations) -> None:
-        self._worker, self._declarations = worker, declarations
-
-    def send(self) -> None:
-        for snapshot in self._declarations.take():
-            self._worker.post(MetricsUpdate(msgspec.Raw(pack(snapshot))))
-
-
 class _SocketBackend:
     """Implements `ContextBackend` over the socket to the worker."""
 
-    def __init__(self, worker: Channel[Any], metrics: _Metrics) -> None:
-        self._worker, self._metrics = worker, metrics
+    def __init__(self, worker: Channel[Any], send_metrics: Callable[[], None]) -> None:
+        self._worker, self._send_metrics = worker, send_metrics
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[CallResult]] = {}
 
@@ -227,7 +217,7 @@ class _SocketBackend:
         pending: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
         self._pending[request.number] = pending
         try:
-            self._metrics.send()
+            self._send_metrics()
             await self._worker.send(request)
             answer = await pending
         finally:
@@ -275,18 +265,12 @@ def _packed_outcome(outcome: Outcome) -> msgspec.Raw:
 
 def _readable(outcome: Outcome) -> Outcome:
     """An error message may contain anything, such as file names that are not valid text."""
-    match outcome:
-        case Failed(message=message, context=context):
-            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
-        case Rejected(message=message, context=context):
-            return msgspec.structs.replace(outcome, message=_text(message), context=_readable_context(context))
-    return outcome
-
-
-def _readable_context(context: dict[str, Any] | None) -> dict[str, Any] | None:
-    if context is None:
-        return None
-    return {name: _text(value) if isinstance(value, str) else value for name, value in context.items()}
+    if not isinstance(outcome, Failed | Rejected):
+        return outcome
+    context = outcome.context and {
+        name: _text(value) if isinstance(value, str) else value for name, value in outcome.context.items()
+    }
+    return msgspec.structs.replace(outcome, message=_text(outcome.message), context=context)
 
 
 def _text(value: Any) -> str:
