@@ -62,7 +62,8 @@ class Maintainer:
         """Each step that is due, once. True when one of them filled its batch: there may be more to do at once."""
         full, failed = False, False
         try:
-            chores = await self._due_work()
+            polls = self._engine.polls
+            chores = await polls.due_work(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
         except Exception as error:  # run every step: each finds out by itself
             chores, failed = DueWork(), True
             self._log_failure("look", error)
@@ -74,9 +75,6 @@ class Maintainer:
                 self._log_failure(name, error)
         self._failures = self._failures + 1 if failed else 0
         return full and not failed
-
-    async def _due_work(self) -> DueWork:
-        return await self._engine.polls.due_work(workers_kept=WORKERS_KEPT_SECONDS, claims_kept=CLAIMS_KEPT_SECONDS)
 
     def _steps(self, chores: DueWork) -> list[tuple[str, Step]]:
         job_types, work = self._engine.job_types, self._engine.maintenance

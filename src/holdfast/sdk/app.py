@@ -157,21 +157,17 @@ class App(Definitions):
         return Declarations([*own, *storage_metrics.instruments])
 
     async def _open(self) -> OpenEngine:
+        """`app` is its reference, where the app itself names the database; see `cli/app_option.py`."""
         self.check_settings()
         return await open_all(
             self.settings,
             lifecycles=self.lifecycles,
             clock=self.clock,
             ids=self.ids,
-            app=self._database_reference or "",
+            app=(self.reference if self.loaded_as is None else self.loaded_as) or "",
             extensions=self.extensions.values(),
             hooks=self.hooks(),
         )
-
-    @property
-    def _database_reference(self) -> str | None:
-        """The reference of this app, where the app itself names the database; see `cli/app_option.py`."""
-        return self.loaded_as if self.loaded_as is not None else self.reference
 
     @property
     def app(self) -> App:

@@ -33,7 +33,7 @@ class EnginesByLoop:
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
-        """In the child. What the parent opened is kept, unused: closing it get would break it in the parent."""
+        """In the child. What the parent opened is kept, unused: closing it would break it in the parent."""
         self._inherited = (self._inherited, self._by_loop, self._sync_loop)
         self._start()
 
@@ -102,7 +102,7 @@ class EnginesByLoop:
 
 
 class _SyncLoop:
-    """An event loop sync_loop sync code."""
+    """The event loop of sync code, in its own thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

@@ -184,67 +184,44 @@ class Definitions(CeleryNames, ABC):
         if callable(name):
             raise Invalid("write `@app.job()`: the decorator needs parentheses", code="invalid_handler")
         refuse_unknown(policy, [*_OPTIONS, *Policy.__struct_fields__])
+        codes = {kind: kind.__name__ for kind in errors or () if isinstance(kind, type)}
+        knobs: dict[str, Any] = {**policy}
+        if max_attempts is not None:
+            knobs["max_attempts"] = max_attempts
+        if timeout is not None:
+            knobs["timeout_seconds"] = seconds(timeout)
+        if errors:
+            knobs["errors"] = {codes.get(kind, kind): how for kind, how in errors.items()}
 
         def define(function: Callable[..., Any]) -> Definition[Any, Any]:
             if not inspect.isroutine(function):
                 raise Invalid(f"a handler is a function, got {quoted(function)}", code="invalid_handler")
             job_type = name or function.__name__
             self.refuse_late(f"job type {job_type}")
-            codes = {kind: kind.__name__ for kind in errors or () if isinstance(kind, type)}
-            knobs = _knobs(policy, errors or {}, max_attempts=max_attempts, timeout=timeout)
-            declared = JobType(
-                name=job_type,
-                lifecycle=lifecycle,
-                queue=queue,
-                policy=knobs,
-                requires=names(requires),
-                prefers=names(prefers),
-            )
+            needs = {"requires": names(requires), "prefers": names(prefers)}
+            declared = JobType(name=job_type, lifecycle=lifecycle, queue=queue, policy=knobs, **needs)
             declared.check()
             self.lifecycles[lifecycle].policy.over(knobs)  # fails here if a field is unknown
             where = _isolation(isolation, function, job_type)
             _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
-            handler = Handler(
-                declared,
-                function,
-                Signature(function, job_type),
-                where,
-                codes,
-                None if memory_mb is None else int(memory_mb * 2**20),
-                cpu_seconds,
-                self.metrics,
-                self.extension,
-            )
-            if job_type in self.handlers:
-                both = " and ".join(dict.fromkeys([self.described, self.definer(job_type)]))
-                raise Invalid(f"job type {job_type!r} is defined twice in {both}", code="duplicate_job_type")
-            self.handlers[job_type] = handler
-            return Definition(self, handler, Options())
+            memory_bytes = None if memory_mb is None else int(memory_mb * 2**20)
+            signature, owner = Signature(function, job_type), (self.metrics, self.extension)
+            return self._add(Handler(declared, function, signature, where, codes, memory_bytes, cpu_seconds, *owner))
 
         return define
+
+    def _add(self, handler: Handler) -> Definition[Any, Any]:
+        if handler.name in self.handlers:
+            both = " and ".join(dict.fromkeys([self.described, self.definer(handler.name)]))
+            raise Invalid(f"job type {handler.name!r} is defined twice in {both}", code="duplicate_job_type")
+        self.handlers[handler.name] = handler
+        return Definition(self, handler, Options())
 
 
 # What `@app.job` takes beside the fields of the policy.
 _OPTIONS = [
     name for name, word in inspect.signature(Definitions.job).parameters.items() if word.kind is word.KEYWORD_ONLY
 ]
-
-
-def _knobs(
-    policy: PolicyKnobs,
-    errors: Mapping[Any, Treated],
-    *,
-    max_attempts: int | None,
-    timeout: Seconds | None,
-) -> dict[str, Any]:
-    knobs: dict[str, Any] = {**policy}
-    if max_attempts is not None:
-        knobs["max_attempts"] = max_attempts
-    if timeout is not None:
-        knobs["timeout_seconds"] = seconds(timeout)
-    if errors:
-        knobs["errors"] = {kind.__name__ if isinstance(kind, type) else kind: how for kind, how in errors.items()}
-    return knobs
 
 
 def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) -> Isolation:

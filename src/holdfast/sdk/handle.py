@@ -20,14 +20,10 @@ POLL_FIRST_SECONDS, POLL_SECONDS = 0.005, 0.5
 
 
 def failure_of(job: Job) -> JobFailed:
-    error = job.error or _without_error(job)
+    # The reason of a canceled job is free text; any other reason is a code.
+    error = job.error or {"message" if job.state is State.CANCELED else "code": job.reason}
     code, message = str(error.get("code") or job.state.value), str(error.get("message") or "")
     return JobFailed(job.id, job.type, job.status, code=code, message=message)
-
-
-def _without_error(job: Job) -> dict[str, Any]:
-    """The reason of a canceled job is free text; any other reason is a code."""
-    return {"message": job.reason} if job.state is State.CANCELED else {"code": job.reason}
 
 
 class JobHandle(CeleryNames, Generic[R]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from holdfast.clock import Clock
 from holdfast.ids import Ids
@@ -95,40 +95,28 @@ class FakeSyncContext(SyncContext):
         return run_to_completion(work)
 
 
-@overload
-def fake_context(
-    *,
-    sync: Literal[False] = False,
-    attempt: int = 1,
-    max_attempts: int = 5,
-    checkpoint: Any = None,
-    steps: Mapping[str, Any] | None = None,
-    finished_parts: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    tenant: str = "default",
-    queue: str = "default",
-    job_type: str = "test",
-    state: Any = None,
-    metrics: Metrics | None = None,
-) -> FakeContext: ...
+class FakeFacts(TypedDict, total=False):
+    """What `fake_context` takes, beside `sync`."""
+
+    attempt: int
+    max_attempts: int
+    checkpoint: Any
+    steps: Mapping[str, Any] | None
+    finished_parts: Iterable[str]
+    tags: Iterable[str]
+    tenant: str
+    queue: str
+    job_type: str
+    state: Any
+    metrics: Metrics | None
 
 
 @overload
-def fake_context(
-    *,
-    sync: Literal[True],
-    attempt: int = 1,
-    max_attempts: int = 5,
-    checkpoint: Any = None,
-    steps: Mapping[str, Any] | None = None,
-    finished_parts: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    tenant: str = "default",
-    queue: str = "default",
-    job_type: str = "test",
-    state: Any = None,
-    metrics: Metrics | None = None,
-) -> FakeSyncContext: ...
+def fake_context(*, sync: Literal[False] = False, **facts: Unpack[FakeFacts]) -> FakeContext: ...
+
+
+@overload
+def fake_context(*, sync: Literal[True], **facts: Unpack[FakeFacts]) -> FakeSyncContext: ...
 
 
 def fake_context(

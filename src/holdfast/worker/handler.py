@@ -142,10 +142,7 @@ async def _call_through(
     middleware: tuple[Middleware, ...],
     threads: Executor | None,
 ) -> Any:
-    def innermost() -> Awaitable[Any]:
-        return _call(handler, context, arguments, threads)
-
-    call: Callable[[], Awaitable[Any]] = innermost
+    call: Callable[[], Awaitable[Any]] = functools.partial(_call, handler, context, arguments, threads)
     for layer in reversed(middleware):
         call = functools.partial(layer, context, call)
     return await call()

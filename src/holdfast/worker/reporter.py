@@ -67,8 +67,9 @@ class Reporter:
         metrics: WorkerCounters | None = None,
         attempt_log: AttemptLog | None = None,
     ) -> None:
-        self._source, self._connectivity, self._metrics = source, connectivity, metrics
-        self._attempt_log = attempt_log or AttemptLog()
+        self._source, self._connectivity = source, connectivity
+        attempts = attempt_log or AttemptLog()
+        self._observers: list[WorkerCounters | AttemptLog] = [attempts] if metrics is None else [metrics, attempts]
         self._clock, self._ids = clock, ids
         self._busy, self._settled = busy, settled
         self._waiting: list[Ended] = []
@@ -126,9 +127,8 @@ class Reporter:
         undelivered: list[Ended] = []
         for kind, group in by_kind.items():
             if kind is Abandoned:  # nothing to report
-                if self._metrics is not None:
-                    self._metrics.abandoned(group)
-                self._attempt_log.abandoned(group)
+                for observer in self._observers:
+                    observer.abandoned(group)
                 self._done(group)
             elif kind is Recorded:
                 self._stored(group, [Settled(run.lease.id, State.SUCCEEDED) for run, _ in group])
@@ -175,9 +175,8 @@ class Reporter:
         for (run, _), answer in zip(group, answers, strict=True):
             if isinstance(answer, HoldfastError):
                 log.warning("job %s: its outcome was rejected: %s", run.lease.id, answer)
-        if self._metrics is not None:
-            self._metrics.ended(group, answers)
-        self._attempt_log.ended(group, answers)
+        for observer in self._observers:
+            observer.ended(group, answers)
         self._done(group)
 
     def _split(self, group: list[Ended]) -> None:

@@ -8,7 +8,7 @@ import inspect
 import operator
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -34,9 +34,8 @@ class Signature:
         parameters = inspect.signature(function).parameters.values()
         self.context = next((p.name for p in parameters if _without_none(hints.get(p.name)) in _CONTEXTS), None)
         own = [parameter for parameter in parameters if parameter.name != self.context]
-        _refuse_odd(function, job_type, _without_none(hints.get(self.context or "")))
-        _refuse_unnamed(own, job_type)
-        _refuse_unannotated(own, job_type)
+        for fault in _faults(function, own, _without_none(hints.get(self.context or ""))):
+            raise Invalid(f"job type {job_type}: {fault}", code="invalid_handler")
         self._rest = next((hints.get(p.name, Any) for p in own if p.kind is p.VAR_KEYWORD), None)
         self.open = self._rest is not None
         named = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
@@ -58,15 +57,11 @@ class Signature:
         """The arguments as JSON; raises if the function could not take them."""
         named = self._named(args, kwargs) if args else kwargs
         payload: dict[str, Any] = _plain(named, f"arguments of {self._type}", "invalid_payload")
-        self._check(payload)
-        return payload
-
-    def _check(self, payload: dict[str, Any]) -> None:
-        """Raises if the function could not take them."""
         if self.open:
             self.arguments(payload)
         else:
             _converted(payload, self.shape, self._what, "invalid_payload")
+        return payload
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -118,35 +113,20 @@ def _is_union(annotation: Any) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
-def _refuse_odd(function: Callable[..., Any], job_type: str, context: Any) -> None:
+def _faults(function: Callable[..., Any], parameters: list[inspect.Parameter], context: Any) -> Iterator[str]:
+    """Why the function cannot be a handler."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        why = "it yields, so calling it runs nothing; return its result"
-    elif context is SyncContext and inspect.iscoroutinefunction(function):
-        why = "an async function gets a Context, not a SyncContext"
-    else:
-        return
-    raise Invalid(f"job type {job_type}: {why}", code="invalid_handler")
-
-
-def _refuse_unnamed(parameters: list[inspect.Parameter], job_type: str) -> None:
+        yield "it yields, so calling it runs nothing; return its result"
+    if context is SyncContext and inspect.iscoroutinefunction(function):
+        yield "an async function gets a Context, not a SyncContext"
     for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise Invalid(
-                f"job type {job_type}: parameter {parameter.name!r} has no name in a payload; make it a keyword",
-                code="invalid_handler",
-            )
-
-
-def _refuse_unannotated(parameters: list[inspect.Parameter], job_type: str) -> None:
-    """Rejects parameters that by convention are not payload, such as `self`."""
-    for parameter in parameters:
+            yield f"parameter {parameter.name!r} has no name in a payload; make it a keyword"
+    for parameter in parameters:  # those that by convention are not payload
         if parameter.name == "ctx" and parameter.annotation is parameter.empty:
-            why = "parameter 'ctx' has no annotation; write `ctx: Context`, or in a plain function `ctx: SyncContext`"
-        elif parameter.name in ("self", "cls") and parameter is parameters[0]:
-            why = f"it is a method: a worker cannot pass {parameter.name!r}; use a function or a bound method"
-        else:
-            continue
-        raise Invalid(f"job type {job_type}: {why}", code="invalid_handler")
+            yield "parameter 'ctx' has no annotation; write `ctx: Context`, or in a plain function `ctx: SyncContext`"
+        if parameter.name in ("self", "cls") and parameter is parameters[0]:
+            yield f"it is a method: a worker cannot pass {parameter.name!r}; use a function or a bound method"
 
 
 def _shape(named: list[inspect.Parameter], hints: dict[str, Any], job_type: str, *, closed: bool) -> type[Any]:
