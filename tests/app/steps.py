@@ -27,7 +27,7 @@ class StopsWhenIdle(DatabaseSource):
         return found
 
     async def wait(self, *_: Any) -> bool:
-        was_idle, self.idle = self.idle, not self.worker_of.held
+        was_idle, self.idle = self.idle, not self.worker_of.slots.executions
         if was_idle and self.idle:
             self.worker_of.stop()
         await asyncio.sleep(0.005)
