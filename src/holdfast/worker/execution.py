@@ -13,7 +13,6 @@ from holdfast.model import Lease
 from holdfast.worker.context import Context
 from holdfast.worker.handler import Handler
 from holdfast.worker.outcomes import Abandoned, Completed, Failed, Outcome, Recorded, Released
-from holdfast.worker.processes.child_protocol import ContextFlag
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -95,7 +94,7 @@ class Execution:
         if self.context is not None:
             self.context.stopping = True
         if self.child is not None:
-            self.child.set_flag(ContextFlag.STOPPING)
+            self.child.stopping()
 
     def stop(self, reason: StopReason, now: float, failure: Failed | None = None) -> bool:
         """Tell the handler to stop. False if it was told already."""

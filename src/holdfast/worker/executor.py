@@ -18,7 +18,6 @@ from holdfast.worker.execution import Execution, StopReason
 from holdfast.worker.handler import NO_MIDDLEWARE, Isolation, MiddlewareStack, invoke
 from holdfast.worker.loop_watch import current
 from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Released, how
-from holdfast.worker.processes.child_protocol import ContextFlag
 from holdfast.worker.processes.signal_mask import unblock_signals
 from holdfast.worker.progress_reporter import ProgressReporter
 from holdfast.worker.reporter import Reporter
@@ -222,7 +221,10 @@ class Executor:
         if run.stop_reason is StopReason.SHUTDOWN or grace <= 0:  # it was warned when the shutdown began
             child.kill()
             return
-        child.set_flag(ContextFlag.LOSE if run.stop_reason is StopReason.LOST else ContextFlag.CANCEL)
+        if run.stop_reason is StopReason.LOST:
+            child.lose()
+        else:
+            child.cancel()
         asyncio.get_running_loop().call_later(grace, child.kill)
 
     def grace_seconds(self, run: Execution) -> float:

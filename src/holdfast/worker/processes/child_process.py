@@ -58,9 +58,14 @@ class ChildExecution:
         self.seconds: float | None = None  # how long the handler ran, once it has returned
         self._child: ChildProcess | None = child
 
-    def set_flag(self, word: ContextFlag) -> None:
-        if self._child is not None:
-            self._child.channel.post(SetFlag(word))
+    def cancel(self) -> None:
+        self._tell(ContextFlag.CANCEL)
+
+    def lose(self) -> None:
+        self._tell(ContextFlag.LOSE)
+
+    def stopping(self) -> None:
+        self._tell(ContextFlag.STOPPING)
 
     def kill(self) -> None:
         if self._child is not None:
@@ -68,6 +73,10 @@ class ChildExecution:
 
     def over(self) -> None:
         self._child = None  # it may already run another job
+
+    def _tell(self, word: ContextFlag) -> None:
+        if self._child is not None:
+            self._child.channel.post(SetFlag(word))
 
 
 class NotStarted(Exception):
