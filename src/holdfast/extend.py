@@ -387,13 +387,15 @@ class Extension(Definitions):
     def _decorator(
         self, what: str, arguments: int, code: str, add: Callable[[Any], None]
     ) -> Callable[[_Function], _Function]:
-        def decorate(function: _Function) -> _Function:
-            self._check_function(what, function, arguments, code)
-            self.refuse_late(f"{what} {function.__name__}")
-            add(function)
-            return function
+        return lambda function: self._register(what, function, arguments, code, add)
 
-        return decorate
+    def _register(
+        self, what: str, function: _Function, arguments: int, code: str, add: Callable[[Any], None]
+    ) -> _Function:
+        self._check_function(what, function, arguments, code)
+        self.refuse_late(f"{what} {function.__name__}")
+        add(function)
+        return function
 
     def _check_function(self, what: str, function: Callable[..., object], arguments: int, code: str) -> None:
         if not inspect.iscoroutinefunction(function) or not hasattr(function, "__name__"):  # a partial has none

@@ -206,11 +206,11 @@ class Definitions(CeleryNames, ABC):
             _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
             memory_bytes = None if memory_mb is None else int(memory_mb * 2**20)
             signature, owner = Signature(function, job_type), (self.metrics, self.extension)
-            return self._add(Handler(declared, function, signature, where, codes, memory_bytes, cpu_seconds, *owner))
+            return self._define(Handler(declared, function, signature, where, codes, memory_bytes, cpu_seconds, *owner))
 
         return define
 
-    def _add(self, handler: Handler) -> Definition[Any, Any]:
+    def _define(self, handler: Handler) -> Definition[Any, Any]:
         if handler.name in self.handlers:
             both = " and ".join(dict.fromkeys([self.described, self.definer(handler.name)]))
             raise Invalid(f"job type {handler.name!r} is defined twice in {both}", code="duplicate_job_type")
