@@ -45,7 +45,7 @@ async def test_job_types_are_declared_with_the_first_enqueue(app: App) -> None:
 
     await mail.enqueue()
     stranger = App(app.settings)
-    made = await stranger.create(NewJob(type="MAIL"))
+    [made] = await stranger.create([NewJob(type="MAIL")])
     found = await stranger.job_handle(made.id).get()
     assert (found.queue, found.max_attempts) == ("post", 7)
     await stranger.close()

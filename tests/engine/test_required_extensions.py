@@ -73,7 +73,7 @@ async def test_hooks_on_one_job_type_are_not_needed_by_others(open_app: OpenApp)
     }
     app.ctx.hooks.effect("pay", ["claim"], ["m"], nothing)
     await app.job_types.declare(JobType(name="m"), app="a")
-    [job] = await app.create([NewJob(type="n")])
+    job = await app.create(NewJob(type="n"))
     assert await app.store.write(partial(_declare.free, job_types=["m", "n"], limit=10)) == 0
     assert (await app.reads.get(job.id)).needs == ["toy"]
 
@@ -156,7 +156,7 @@ async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(open_app
         seen.append(verb)
 
     app.ctx.hooks.effect("toy", ["claim"], ["n"], follow)
-    await app.create([NewJob(type="n")])
+    await app.create(NewJob(type="n"))
     await forget_needs(app)
     [lease] = await app.claim((await app.workers.register(name="w")).id)
     assert seen == ["claim"]
@@ -166,7 +166,7 @@ async def test_a_job_committed_after_the_adoption_is_claimed_with_hooks(open_app
 async def test_maintenance_adopts_jobs_committed_after_the_declaration(open_app: OpenApp, clock: MovableClock) -> None:
     app = await open_app("toy", app="a")
     maintenance = Maintainer(app, clock, Ids(), every=10, retention=Retention())
-    await app.create([NewJob(type="n")])
+    await app.create(NewJob(type="n"))
     await forget_needs(app)
     await maintenance.sweep()
     assert await needs(app) == (["toy"], [["toy"]])

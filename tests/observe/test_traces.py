@@ -206,7 +206,7 @@ async def test_an_attempt_of_an_unsampled_trace_is_not_recorded(traced: App, spa
     async def inner() -> None:
         seen.append(trace_headers()["traceparent"])
 
-    await traced.create(NewJob(type="outer", trace={"traceparent": UNRECORDED}))
+    await traced.create([NewJob(type="outer", trace={"traceparent": UNRECORDED})])
     async with working(traced):
         await until(lambda: seen)
     [parent] = seen
