@@ -39,7 +39,7 @@ class TestLostLeases:
 
         async with working(app) as one:
             job = await slow.enqueue()
-            await until(lambda: one.worker.held == 1)
+            await until(lambda: len(one.worker.slots.executions) == 1)
             await lose_lease(app, job)
             may_go_on.set()
             assert await job.result(60) == "fence 2"
@@ -60,7 +60,7 @@ class TestLostLeases:
 
         async with working(app) as one:
             job = await slow.enqueue()
-            await until(lambda: one.worker.held == 1)
+            await until(lambda: len(one.worker.slots.executions) == 1)
             await lose_lease(app, job)
             may_go_on.set()
             assert await job.result(60) == "fence 2"

@@ -55,7 +55,7 @@ class TestDatabaseErrors:
             at_work.source.lost_answers.add("complete")
             job = await quick.enqueue()
             assert await job.result(60) == "ran"
-            await until(lambda: at_work.worker.held == 0)
+            await until(lambda: len(at_work.worker.slots.executions) == 0)
         assert (await verbs(app, job.id)).count("complete") == 1
 
     async def test_a_worker_claims_no_more_jobs_than_its_lease_table_holds(self, app: App) -> None:

@@ -70,7 +70,7 @@ class TestTimeouts:
         async with working(app) as at_work:
             with pytest.raises(JobFailed) as failed:
                 await (await looks.enqueue()).result(60)
-            await until(lambda: at_work.worker.stuck == 0)
+            await until(lambda: len(at_work.worker.slots.stuck) == 0)
         assert failed.value.code == "timeout"
 
     async def test_a_thread_that_returned_in_time_succeeds_although_the_loop_was_blocked(self, app: App) -> None:
@@ -99,10 +99,10 @@ class TestTimeouts:
             async with working(app, concurrency=2, kill_grace_seconds=0.1) as at_work:
                 with pytest.raises(JobFailed):
                     await (await deaf.enqueue()).result(60)
-                assert at_work.worker.stuck == 1
+                assert len(at_work.worker.slots.stuck) == 1
                 assert await (await other.enqueue()).result(60) == "ran"
                 gate.set()
-                await until(lambda: at_work.worker.stuck == 0)
+                await until(lambda: len(at_work.worker.slots.stuck) == 0)
         finally:
             gate.set()
 
@@ -185,7 +185,7 @@ class TestLostLeases:
             await until(lambda: at_work.worker.slots.busy == 1)
             token = str((await job.get()).lease_token)
             at_work.worker.on_heartbeat(HeartbeatResult(lost=[HeldLease(job.id, token)]))
-            await until(lambda: at_work.worker.held == 0)
+            await until(lambda: len(at_work.worker.slots.executions) == 0)
             assert await verbs(app, job.id) == ["create", "claim"]
         assert seen == [(True, True)]
 

@@ -65,7 +65,7 @@ async def test_quick_jobs_are_claimed_and_completed_in_batches(app: App) -> None
     jobs = await quick.enqueue_many([{}] * 1000)
     async with working(app) as at_work:
         await until(lambda: is_done(app, jobs[-1].id))
-        await until(lambda: at_work.worker.held == 0)
+        await until(lambda: len(at_work.worker.slots.executions) == 0)
         claims = [size for verb, size in at_work.source.calls if verb == "claim"]
         completes = [size for verb, size in at_work.source.calls if verb == "complete"]
     assert max(claims) > 10, "more than its slots: it prefetches once it knows how long jobs take"
@@ -86,7 +86,7 @@ async def test_a_worker_releases_prefetched_jobs_that_it_cannot_start_soon(app: 
 
     await gated.enqueue_many([{"wait": False}] * 600 + [{"wait": True}] * 300)
     async with working(app, concurrency=4) as at_work:
-        await until(lambda: waiting_in == 4 and at_work.worker.held == 4)
+        await until(lambda: waiting_in == 4 and len(at_work.worker.slots.executions) == 4)
         engine = await app.engine()
         counts = {state: number for _, _, state, number in await engine.reads.counts()}
         assert counts[State.RUNNING] == 4
@@ -149,8 +149,8 @@ async def test_a_disabled_worker_claims_again_when_it_is_enabled(app: App) -> No
         await engine.workers.disable(at_work.source.worker)
         job = await quick.enqueue()
         await until(lambda: not at_work.worker.claim_loop.enabled)
-        before = at_work.worker.table_header.polled
-        await until(lambda: at_work.worker.table_header.polled > before)
+        before = at_work.worker.slots.lease_table.header().polled
+        await until(lambda: at_work.worker.slots.lease_table.header().polled > before)
         assert await job.status() == "PENDING"
         await engine.workers.enable(at_work.source.worker)
         at_work.worker.on_heartbeat(HeartbeatResult(enabled=True))

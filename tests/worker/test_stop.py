@@ -28,10 +28,10 @@ async def test_a_stopping_worker_releases_prefetched_jobs_and_finishes_running_o
         at_work.worker.slots.prefetch.ended(0.001)
         waiting = await gated.enqueue_many([{"wait": False}] * 20)
         at_work.worker.slots.capacity_changed.set()
-        await until(lambda: at_work.worker.held > 1)
+        await until(lambda: len(at_work.worker.slots.executions) > 1)
         at_work.worker.stop()
         claims = sum(verb == "claim" for verb, _ in at_work.source.calls)
-        await until(lambda: at_work.worker.held == 1)
+        await until(lambda: len(at_work.worker.slots.executions) == 1)
         assert [await job.status() for job in waiting] == ["PENDING"] * 20
         gate.set()
         await at_work.running
@@ -71,7 +71,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_not_released_while_it_
         job = await deaf.enqueue()
         await until(lambda: at_work.worker.slots.busy == 1)
         await at_work.stop()
-        assert at_work.worker.stuck == 1
+        assert len(at_work.worker.slots.stuck) == 1
         assert (await job.get()).state is State.RUNNING, "another worker would run it at the same time"
         await at_work.worker.release_unfinished(1)  # as a process does that is about to end
         found = await job.get()
@@ -93,7 +93,7 @@ async def test_a_thread_that_returns_while_the_worker_stops_has_succeeded(app: A
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             told.set()
-            await until(lambda: not at_work.worker.unfinished)
+            await until(lambda: not at_work.worker.executor.unfinished)
 
     try:
         async with working(app, stop_grace_seconds=0.1, kill_grace_seconds=20) as at_work:
