@@ -72,7 +72,7 @@ def test_an_unknown_job_type_or_argument_in_enqueued_is_an_error(app: App, jobs:
 
 
 async def test_jobs_of_another_app_are_listed_and_not_run(app: App, jobs: Jobs) -> None:
-    await app.create(NewJob(type="elsewhere", payload={"number": 1}))
+    await app.create([NewJob(type="elsewhere", payload={"number": 1})])
     assert await jobs.drain(until_done=True) == []
     assert jobs.enqueued("elsewhere", number=1)
     assert not jobs.enqueued("elsewhere", number=2)
