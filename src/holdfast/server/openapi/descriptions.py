@@ -54,7 +54,6 @@ BY_NAME: dict[str, str] = {
     "progressPercent": "How far the job is, from 0 to 100.",
     "queue": "Only jobs of this queue.",
     "queues": "Only these queues; default: all of them.",
-    "ratePerSecond": "Maximum rate per second.",
     "reason": "Why, for the history of the job.",
     "reject": "Jobs to reject.",
     "release": "Jobs to release unfinished.",
@@ -79,7 +78,6 @@ BY_NAME: dict[str, str] = {
     "waitSeconds": "Long poll: wait up to this many seconds for a job.",
     "webhookId": "The id of the webhook.",
     "workerId": "The id of the worker.",
-    "workerName": "The name that the worker registered with.",
     "workerType": "The kind of worker, for operators.",
 }
 # Exceptions, by the type of the query or body, or for path parameters.
@@ -101,7 +99,6 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("JobIntent", "lifecycle"): "The lifecycle of a job whose type no app has declared; a declared type has its own.",
     ("JobIntent", "queue"): "The queue it waits in; default: that of the job type.",
     ("JobIntent", "subject"): "What the job is about, such as the id of an order; at most 200 characters.",
-    ("JobsQuery", "cursor"): "`nextCursor` of the page before; the filters must be the same. Default: the first page.",
     ("KeyIntent", "queues"): "Bind a worker's key to these queues.",
     ("KeyIntent", "ratePerSecond"): "How many requests a second the key may send.",
     (
