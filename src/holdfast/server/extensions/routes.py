@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypedDict, is_typeddict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, is_typeddict
 
 import msgspec
 from starlette.responses import Response
@@ -56,10 +55,6 @@ class MountLimits(TypedDict, total=False):
     seconds: float | None  # response timeout; None: the default
 
 
-def _no_settings() -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Mount:
     """A mounted ASGI application of an extension, which serves every path below its own."""
@@ -87,112 +82,74 @@ def extension_route(
     handler: ExtensionHandler,
     *,
     scope: str | None,
-    about: str = "",
-    body: type | str | None = None,
-    query: type | None = None,
-    headers: tuple[Header, ...] = (),
-    answers: Mapping[int, Any] | None = None,
-    refuses: tuple[int, ...] = (),
-    body_max: int = BODY_BYTES_MAX,
-    seconds: float | None = None,
-    watched: bool = False,
-    hidden: bool = False,
-    settings: Callable[[], Any] = _no_settings,
+    settings: Callable[[], Any] = lambda: None,
+    **options: Unpack[RouteOptions],
 ) -> Route:
     """A route whose handler gets a `Request`. If `body` is a media type, the handler streams it.
 
     `settings`: asked for each request, because they are read after the routes are declared.
     """
-    name = f"{method} {path}"
-    where = f"extension {extension}: {name}"
-    if method not in METHODS:
-        raise Invalid(f"{where}: a route takes one of {', '.join(METHODS)}", code="invalid_route")
-    _check_path(where, path)
-    _check_scope(where, extension, scope)
-    answers = {200: None} if answers is None else answers
-    _check_answers(where, answers, refuses)
-    for kind in (body, *answers.values()):
-        if kind is not None and not isinstance(kind, type | str):
-            raise Invalid(f"{where}: a body or a response is a class, a media type or None", code="invalid_route")
+    name, answers = f"{method} {path}", options.get("answers")
+    if answers is None:
+        answers = {200: None}
+    chosen: Any = {**options, "answers": answers, "about": options.get("about") or name}
+    handle = _HandlerCall(extension, name, handler, answers, settings)
+    route = Route(method, path, handle, scope, **chosen, local=False, tag=extension, extension=extension)
+    _check(f"extension {extension}: {route.name}", _faults(route))
+    return route
+
+
+def mount(extension: str, path: str, app: Any, *, scope: str | None, **limits: Unpack[MountLimits]) -> Mount:
+    mounted = Mount(extension, path, app, scope, **limits)
+    _check(f"extension {extension}: mount {path}", _faults_of_mount(mounted))
+    return mounted
+
+
+def _check(where: str, faults: Iterator[str]) -> None:
+    if (fault := next(faults, None)) is not None:
+        raise Invalid(f"{where}: {fault}", code="invalid_route")
+
+
+def _faults(route: Route) -> Iterator[str]:
+    if route.method not in METHODS:
+        yield f"a route takes one of {', '.join(METHODS)}"
+    yield from _common_faults(route)
+    if strange := [status for status in (*route.answers, *route.refuses) if status not in STATUSES]:
+        yield f"{strange[0]!r} is not an HTTP response status"
+    if not any(status < 400 for status in route.answers):
+        yield "answers has no success status"
+    body, query = route.body, route.query
+    if any(kind is not None and not isinstance(kind, type | str) for kind in (body, *route.answers.values())):
+        yield "a body or a response is a class, a media type or None"
     if isinstance(body, str) and not _MEDIA_TYPE.fullmatch(body):
-        raise Invalid(
-            f"{where}: the media type of a body is like image/png, image/* or */*, in lower case and without "
-            f"parameters; not {body!r}",
-            code="invalid_route",
+        yield (
+            "the media type of a body is like image/png, image/* or */*, in lower case and without parameters; "
+            f"not {body!r}"
         )
     if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
-        raise Invalid(f"{where}: its query is a msgspec.Struct", code="invalid_route")
-    _check_limits(where, body_max, seconds)
-    return Route(
-        method,
-        path,
-        partial(_handle, _HandlerCall(extension, name, handler, answers, settings)),
-        scope,
-        about or f"{method} {path}",
-        body=body,
-        query=query,
-        headers=headers,
-        answers=answers,
-        refuses=refuses,
-        watched=watched,
-        hidden=hidden,
-        tag=extension,
-        extension=extension,
-        body_max=body_max,
-        seconds=seconds,
-    )
+        yield "its query is a msgspec.Struct"
 
 
-def mount(
-    extension: str,
-    path: str,
-    app: Any,
-    *,
-    scope: str | None,
-    body_max: int = BODY_BYTES_MAX,
-    seconds: float | None = None,
-) -> Mount:
-    where = f"extension {extension}: mount {path}"
-    _check_path(where, path)
-    if "{" in path:
-        raise Invalid(f"{where}: the path of a mount has no parameters", code="invalid_route")
-    if not callable(app):
-        raise Invalid(f"{where}: an ASGI application is a callable, not {type(app).__name__}", code="invalid_route")
-    _check_scope(where, extension, scope)
-    _check_limits(where, body_max, seconds)
-    return Mount(extension, path, app, scope, body_max, seconds)
+def _faults_of_mount(mounted: Mount) -> Iterator[str]:
+    if not callable(mounted.app):
+        yield f"an ASGI application is a callable, not {type(mounted.app).__name__}"
+    yield from _common_faults(mounted)
+    if "{" in mounted.path:
+        yield "the path of a mount has no parameters"
 
 
-def _check_path(where: str, path: str) -> None:
-    words = path.split("/")
-    if words[0] or len(words) < 2 or not all(_WORD.fullmatch(word) for word in words[1:]):
-        raise Invalid(
-            f"{where}: a path is /segments/and/{{parameters}}, without a trailing slash", code="invalid_route"
-        )
-
-
-def _check_answers(where: str, answers: Mapping[int, Any], refuses: tuple[int, ...]) -> None:
-    if strange := [status for status in (*answers, *refuses) if status not in STATUSES]:
-        raise Invalid(f"{where}: {strange[0]!r} is not an HTTP response status", code="invalid_route")
-    if not any(status < 400 for status in answers):
-        raise Invalid(f"{where}: answers has no success status", code="invalid_route")
-
-
-def _check_limits(where: str, body_max: int, seconds: float | None) -> None:
-    if type(body_max) is not int or not 0 < body_max <= 2**40:
-        raise Invalid(f"{where}: body_max is a number of bytes, up to 1 TiB", code="invalid_route")
+def _common_faults(route: Route | Mount) -> Iterator[str]:
+    first, *words = route.path.split("/")
+    if first or not words or not all(_WORD.fullmatch(word) for word in words):
+        yield "a path is /segments/and/{parameters}, without a trailing slash"
+    scope, extension = route.scope, route.extension
+    if not (scope is None or scope in list(Scope) or extension_of(scope) == extension):
+        yield f"its scope is {extension}:verb in lower case, one of the core, or None; not {scope!r}"
+    if type(route.body_max) is not int or not 0 < route.body_max <= 2**40:
+        yield "body_max is a number of bytes, up to 1 TiB"
+    seconds = route.seconds
     if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds <= SECONDS_MAX):
-        raise Invalid(f"{where}: seconds is a number above 0 and up to {SECONDS_MAX}", code="invalid_route")
-
-
-def _check_scope(where: str, extension: str, scope: str | None) -> None:
-    if scope is None or isinstance(scope, Scope) or scope in list(Scope):
-        return
-    if extension_of(scope) != extension:
-        raise Invalid(
-            f"{where}: its scope is {extension}:verb in lower case, one of the core, or None; not {scope!r}",
-            code="invalid_route",
-        )
+        yield f"seconds is a number above 0 and up to {SECONDS_MAX}"
 
 
 @dataclass(frozen=True)
@@ -203,25 +160,25 @@ class _HandlerCall:
     answers: Mapping[int, Any]
     settings: Callable[[], Any]
 
-    async def given(self, server: ServerState, request: HttpRequest) -> Any:
+    async def _call(self, server: ServerState, request: HttpRequest) -> Any:
         return await self.handler(Request(server, request, self.settings()))
 
-
-async def _handle(called: _HandlerCall, server: ServerState, request: HttpRequest) -> HttpResponse:
-    try:
-        given = await warn_if_blocking(called.given(server, request), server.clock, called.extension, called.name)
-        return _answer(given, called.answers)
-    except _InvalidResponse as wrong:
-        raise TypeError(f"extension {called.extension}: {called.name} {wrong}") from wrong.__cause__
-    except (asyncio.CancelledError, SystemExit) as error:
-        if isinstance(error, SystemExit) or not _is_meant(request):
-            raise RuntimeError(f"extension {called.extension}: {called.name} ended itself without an answer") from error
-        raise
-    finally:
-        if request.streamed_body is not None:
-            for size, kind in request.streamed_body.uploads:
-                server.metrics.uploaded(size, kind)
-            await request.streamed_body.close()
+    async def __call__(self, server: ServerState, request: HttpRequest) -> HttpResponse:
+        called = self._call(server, request)
+        try:
+            given = await warn_if_blocking(called, server.clock, self.extension, self.name)
+            return _answer(given, self.answers)
+        except _InvalidResponse as wrong:
+            raise TypeError(f"extension {self.extension}: {self.name} {wrong}") from wrong.__cause__
+        except (asyncio.CancelledError, SystemExit) as error:
+            if isinstance(error, SystemExit) or not _is_meant(request):
+                raise RuntimeError(f"extension {self.extension}: {self.name} ended itself without an answer") from error
+            raise
+        finally:
+            if request.streamed_body is not None:
+                for size, kind in request.streamed_body.uploads:
+                    server.metrics.uploaded(size, kind)
+                await request.streamed_body.close()
 
 
 def _is_meant(request: HttpRequest) -> bool:
