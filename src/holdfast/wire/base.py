@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta
@@ -27,3 +27,8 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 class ResponseBody(msgspec.Struct, rename="camel", omit_defaults=True):
     """A response body; fields with their default value are left out."""
+
+    @classmethod
+    def of(cls, source: object, **own: Any) -> Self:
+        """With `own` fields; every other field has the value of the attribute of `source` with the same name."""
+        return cls(**{name: getattr(source, name) for name in cls.__struct_fields__ if name not in own}, **own)

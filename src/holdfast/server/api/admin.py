@@ -22,21 +22,10 @@ def deed(request: HttpRequest, action: str, subject: str | None = None, **detail
     return AuditedAction(request.caller.name, action, subject, detail)
 
 
-async def operate(
-    server: ServerState,
-    told: AuditedAction,
-    work: Callable[[Tx, EngineContext], Awaitable[T]],
-    **more: Callable[[T], Any],
-) -> T:
-    """Run a change and write it to the audit log in one transaction. `more`: details from its result."""
+async def operate(server: ServerState, told: AuditedAction, work: Callable[[Tx, EngineContext], Awaitable[T]]) -> T:
+    """Run a change and write it to the audit log in one transaction."""
     engine = server.engine
-
-    def tell(answer: T) -> AuditedAction:
-        return AuditedAction(
-            told.actor, told.action, told.subject, told.detail | {name: of(answer) for name, of in more.items()}
-        )
-
-    return await engine.audit.record(lambda tx: work(tx, engine.ctx), tell)
+    return await engine.audit.record(lambda tx: work(tx, engine.ctx), lambda _: told)
 
 
 async def filter_of(server: ServerState, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:

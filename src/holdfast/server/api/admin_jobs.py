@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 from holdfast.engine.cancel import cancel as cancel_job
 from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import discard as discard_jobs
@@ -100,61 +103,62 @@ async def _known(server: ServerState, request: HttpRequest) -> tuple[Job, Machin
 
 async def cancel(server: ServerState, request: HttpRequest) -> Reply:
     """Immediate unless it runs; then its worker is asked to stop."""
-    job_id, reason = request.path["job_id"], request.query.reason or "canceled"
-
-    async def work(tx: Tx, rules: EngineContext) -> Job:
-        await cancel_job(tx, rules, job_id, actor=Actor.API, reason=reason)
-        return await get_job(tx, job_id)
-
-    return await _moved(server, await operate(server, deed(request, "job.cancel", job_id, reason=reason), work), 202)
+    reason = request.query.reason or "canceled"
+    work = partial(cancel_job, actor=Actor.API, reason=reason)
+    return await _change(server, request, "job.cancel", work, status=202, reason=reason)
 
 
 async def requeue(server: ServerState, request: HttpRequest) -> Reply:
     """Skip the backoff."""
-    job_id, reason = request.path["job_id"], request.query.reason or "requeued"
-    told = deed(request, "job.requeue", job_id, reason=reason)
-    job = await operate(server, told, lambda tx, rules: requeue_job(tx, rules, job_id, actor=Actor.API, reason=reason))
-    return await _moved(server, job)
+    reason = request.query.reason or "requeued"
+    work = partial(requeue_job, actor=Actor.API, reason=reason)
+    return await _change(server, request, "job.requeue", work, reason=reason)
 
 
 async def wake(server: ServerState, request: HttpRequest) -> Reply:
     """Skip the delay; a running job will not be delayed when it is released."""
-    job_id = request.path["job_id"]
-
-    async def work(tx: Tx, rules: EngineContext) -> Job:
-        await wake_job(tx, rules, job_id)
-        return await get_job(tx, job_id)
-
-    return await _moved(server, await operate(server, deed(request, "job.wake", job_id), work))
+    return await _change(server, request, "job.wake", wake_job)
 
 
 async def discard(server: ServerState, request: HttpRequest) -> Reply:
     """Discard the remaining retries."""
-    job_id, reason = request.path["job_id"], request.query.reason or "discarded"
+    reason = request.query.reason or "discarded"
 
-    async def work(tx: Tx, rules: EngineContext) -> Job:
+    async def work(tx: Tx, rules: EngineContext, job_id: str) -> None:
         job = await get_job(tx, job_id)
         if not await discard_jobs(tx, rules, job_id, reason=reason):
             raise Conflict(
                 f"job {job_id} is {job.state}; only a job that waits for a retry is discarded", code="not_retrying"
             )
+
+    return await _change(server, request, "job.discard", work, reason=reason)
+
+
+async def _change(
+    server: ServerState,
+    request: HttpRequest,
+    action: str,
+    work: Callable[[Tx, EngineContext, str], Awaitable[object]],
+    status: int = 200,
+    **detail: str,
+) -> Reply:
+    """Change a job with an entry in the audit log, and return its new state."""
+    job_id = request.path["job_id"]
+
+    async def change(tx: Tx, rules: EngineContext) -> Job:
+        await work(tx, rules, job_id)
         return await get_job(tx, job_id)
 
-    return await _moved(server, await operate(server, deed(request, "job.discard", job_id, reason=reason), work))
+    job = await operate(server, deed(request, action, job_id, **detail), change)
+    machine = (await server.engine.reads.snapshots([job]))[job.policy].machine
+    return Reply(status, JobMoved(job.id, STATUS[job.state], machine.words[State(job.state)]))
 
 
 async def redrive(server: ServerState, request: HttpRequest) -> Reply:
     """Create a new job from a finished one, optionally with another payload. An idempotency key makes it repeatable."""
-    job_id, body = request.path["job_id"], request.body
-    made = await operate(
-        server,
-        deed(request, "job.redrive", job_id, edited=body.payload is not None),
-        lambda tx, rules: redrive_job(tx, rules, job_id, payload=body.payload, idempotency_key=body.idempotency_key),
-        made=lambda made: made.id,
+    job_id, body, engine = request.path["job_id"], request.body, server.engine
+    made = await engine.audit.record(
+        lambda tx: redrive_job(tx, engine.ctx, job_id, payload=body.payload, idempotency_key=body.idempotency_key),
+        lambda made: deed(request, "job.redrive", job_id, edited=body.payload is not None, made=made.id),
     )
     return Reply(202, Redriven(made.id, made.status, job_id), ((b"location", f"/api/admin/jobs/{made.id}".encode()),))
-
-
-async def _moved(server: ServerState, job: Job, status: int = 200) -> Reply:
-    machine = (await server.engine.reads.snapshots([job]))[job.policy].machine
-    return Reply(status, JobMoved(job.id, STATUS[job.state], machine.words[State(job.state)]))

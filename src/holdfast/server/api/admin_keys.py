@@ -59,19 +59,5 @@ def _new_key(intent: KeyIntent) -> NewKey:
 
 
 def _view(key: Key, now: datetime) -> KeyView:
-    return KeyView(
-        key_id=key.id,
-        kind=key.kind,
-        tenant=key.tenant,
-        status=key.status(now),
-        scopes=sorted(key.scopes),
-        created_at=key.created_at,
-        name=key.name,
-        subject=key.subject,
-        queues=None if key.queues is None else list(key.queues),
-        worker_id=key.worker_id,
-        rate_per_second=key.rate_per_second,
-        expires_at=key.expires_at,
-        revoked_at=key.revoked_at,
-        used_at=key.used_at,
-    )
+    queues = None if key.queues is None else list(key.queues)
+    return KeyView.of(key, key_id=key.id, status=key.status(now), scopes=sorted(key.scopes), queues=queues)

@@ -15,15 +15,8 @@ async def page(server: ServerState, request: HttpRequest) -> Reply:
 
 
 def _view(queue: Queue) -> QueueView:
-    return QueueView(
-        tenant=queue.tenant,
-        queue=queue.name,
-        jobs={state.value: number for state, number in queue.jobs.items()},
-        paused=queue.paused_at is not None,
-        oldest_waiting_at=queue.oldest_waiting_at,
-        paused_at=queue.paused_at,
-        paused_by=queue.paused_by,
-    )
+    jobs = {state.value: number for state, number in queue.jobs.items()}
+    return QueueView.of(queue, queue=queue.name, jobs=jobs, paused=queue.paused_at is not None)
 
 
 async def pause(server: ServerState, request: HttpRequest) -> Reply:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import asdict
-
 from holdfast.errors import NotFound, UnknownName
 from holdfast.lifecycle import Machine
 from holdfast.lifecycle.render import mermaid, to_data
@@ -45,9 +43,9 @@ async def settings(server: ServerState, request: HttpRequest) -> Reply:
 
 async def audit(server: ServerState, request: HttpRequest) -> Reply:
     page = await server.engine.audit.page(before=request.query.cursor, limit=request.query.limit)
-    return Reply(200, AuditResponse([AuditLine(**asdict(line)) for line in page.lines], page.next))
+    return Reply(200, AuditResponse([AuditLine.of(line) for line in page.lines], page.next))
 
 
 async def verify(server: ServerState, request: HttpRequest) -> Reply:
     found = await server.engine.audit.verify(seq=request.query.seq, digest=request.query.digest)
-    return Reply(200, VerifyResponse(found.wrong is None, found.last, found.digest, found.wrong, found.why))
+    return Reply(200, VerifyResponse.of(found, valid=found.wrong is None, seq=found.last))

@@ -22,27 +22,21 @@ from holdfast.wire import (
     camel,
 )
 
-# Fields that are copied under the same name.
-_SAME = tuple(
-    name
-    for name in AdminJob.__struct_fields__
-    if name in Job.__struct_fields__ and name not in ("state", "lifecycle", "tags")
-)
-
 
 def camel_keys(fields: dict[str, Any]) -> dict[str, Any]:
     return {camel(name): value for name, value in fields.items()}
 
 
 def job_view(job: Job, machine: Machine, now: datetime) -> AdminJob:
-    return AdminJob(**_fields(job, machine, now))
+    return AdminJob.of(job, **_own_fields(job, machine, now))
 
 
 def whole_view(
     job: Job, snapshot: Snapshot, parts: list[Part], successors: list[str], *, now: datetime, contents: bool
 ) -> AdminJobWhole:
-    return AdminJobWhole(
-        **_fields(job, snapshot.machine, now),
+    return AdminJobWhole.of(
+        job,
+        **_own_fields(job, snapshot.machine, now),
         redriven_as=successors,
         parts=[_part(part, contents=contents) for part in parts],
         policy=camel_keys(msgspec.to_builtins(snapshot.policy)),
@@ -50,9 +44,8 @@ def whole_view(
     )
 
 
-def _fields(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
+def _own_fields(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
     return {
-        **{name: getattr(job, name) for name in _SAME},
         "job_id": job.id,
         "job_type": job.type,
         "lifecycle": machine.name,
@@ -60,9 +53,6 @@ def _fields(job: Job, machine: Machine, now: datetime) -> dict[str, Any]:
         "state": machine.words[job.state],
         "stored_state": job.state.value,
         "derived": job.derived(now),
-        "canceled_at": job.canceled_at,
-        "partial": job.partial,
-        "duration_seconds": job.duration_seconds,
         "tags": job.tags or [],
         "lease": _lease(job),
         "last_worker_id": job.last_worker,
@@ -88,37 +78,11 @@ def _part(part: Part, *, contents: bool) -> PartView:
 
 
 def attempt_view(attempt: Attempt, machine: Machine) -> AttemptView:
-    return AttemptView(
-        attempt=attempt.attempt,
-        epoch=attempt.epoch,
-        worker_id=attempt.worker_id,
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        outcome=attempt.outcome,
-        state=machine.words[State(attempt.to_state)],
-        worker_name=attempt.worker_name,
-        instance_id=attempt.instance,
-        reason=attempt.reason,
-        error=attempt.error,
-    )
+    return AttemptView.of(attempt, state=machine.words[State(attempt.to_state)], instance_id=attempt.instance)
 
 
 def event_view(event: Event, machine: Machine) -> AdminEvent:
     def word(state: str | None) -> str | None:
         return None if state is None else machine.words[State(state)]
 
-    return AdminEvent(
-        seq=event.seq,
-        at=event.at,
-        verb=event.verb,
-        attempt=event.attempt,
-        epoch=event.epoch,
-        actor=event.actor,
-        from_=word(event.from_state),
-        to=word(event.to_state),
-        worker_id=event.worker_id,
-        reason=event.reason,
-        step=event.step,
-        percent=event.percent,
-        data=event.data,
-    )
+    return AdminEvent.of(event, from_=word(event.from_state), to=word(event.to_state))

@@ -86,32 +86,21 @@ def _signed(server: ServerState, made: Signed) -> wire.WebhookSigned:
 
 
 def _view(server: ServerState, hook: Webhook) -> wire.WebhookView:
-    return wire.WebhookView(
+    return wire.WebhookView.of(
+        hook,
         webhook_id=hook.id,
-        tenant=hook.tenant,
-        url=hook.url,
         events=list(hook.wanted.events),
-        enabled=hook.enabled,
-        created_at=hook.created_at,
         secrets=len(hook.signing(server.clock.now())),
-        name=hook.name,
         job_types=hook.wanted.job_types,
         queues=hook.wanted.queues,
-        disabled_reason=hook.disabled_reason,
-        failing_since=hook.failing_since,
     )
 
 
 def _delivery(delivery: Delivery) -> wire.DeliveryView:
-    return wire.DeliveryView(
+    return wire.DeliveryView.of(
+        delivery,
         delivery_id=delivery.id,
-        webhook_id=delivery.webhook_id,
-        event=delivery.event,
-        state=delivery.state,
-        tries=delivery.tries,
-        created_at=delivery.created_at,
         message=msgspec.Raw(delivery.body.encode()),
-        log=[wire.TryView(each.at, each.ms, each.status, each.error, each.excerpt) for each in delivery.log],
+        log=[wire.TryView.of(each) for each in delivery.log],
         next_try_at=delivery.next_at if delivery.state == "pending" else None,
-        finished_at=delivery.finished_at,
     )

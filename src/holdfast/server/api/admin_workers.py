@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.model import WorkerRecord
@@ -10,54 +11,44 @@ from holdfast.server.state import ServerState
 from holdfast.store import Row
 from holdfast.wire import HeldJob, WorkersResponse, WorkerView, WorkerWhole
 
-_SAME = (
-    *("status", "enabled", "liveness", "registered_at", "heartbeat_seconds", "offline_seconds", "name", "tenants"),
-    *("capabilities", "offers", "metadata", "job_types", "slots", "last_heartbeat_at", "current_job_id"),
-)
-
 
 async def page(server: ServerState, request: HttpRequest) -> Reply:
     held = await server.engine.workers.holds()
     found = await server.engine.workers.all()
-    return Reply(200, WorkersResponse([_view(worker, held.get(worker.id, 0)) for worker in found]))
+    return Reply(200, WorkersResponse([WorkerView.of(worker, **_own_fields(worker, held)) for worker in found]))
 
 
 async def get(server: ServerState, request: HttpRequest) -> Reply:
     worker = await server.engine.workers.get(request.path["worker_id"])
-    held = await server.engine.workers.held_jobs(worker.id)
-    number = (await server.engine.workers.holds()).get(worker.id, 0)
-    return Reply(200, WorkerWhole(**_fields(worker, number), jobs=[_held(row) for row in held]))
+    jobs = [_held(row) for row in await server.engine.workers.held_jobs(worker.id)]
+    held = await server.engine.workers.holds()
+    return Reply(200, WorkerWhole.of(worker, **_own_fields(worker, held), jobs=jobs))
 
 
 async def disable(server: ServerState, request: HttpRequest) -> Reply:
     """It claims no more jobs; it may finish those it holds."""
-    worker = await server.engine.workers.disable(request.path["worker_id"], by=request.caller.name)
-    return await _answer(server, worker.id)
+    await server.engine.workers.disable(request.path["worker_id"], by=request.caller.name)
+    return await _changed(server, request)
 
 
 async def enable(server: ServerState, request: HttpRequest) -> Reply:
-    worker = await server.engine.workers.enable(request.path["worker_id"], by=request.caller.name)
-    return await _answer(server, worker.id)
+    await server.engine.workers.enable(request.path["worker_id"], by=request.caller.name)
+    return await _changed(server, request)
 
 
 async def revoke(server: ServerState, request: HttpRequest) -> Reply:
     """Revoke its keys, so that it cannot finish the jobs it holds, and disable it."""
     await server.engine.workers.revoke(request.path["worker_id"], by=request.caller.name)
-    return await _answer(server, request.path["worker_id"])
+    return await _changed(server, request)
 
 
-async def _answer(server: ServerState, worker_id: str) -> Reply:
-    worker = await server.engine.workers.get(worker_id)
-    return Reply(200, _view(worker, (await server.engine.workers.holds()).get(worker.id, 0)))
+async def _changed(server: ServerState, request: HttpRequest) -> Reply:
+    worker = await server.engine.workers.get(request.path["worker_id"])
+    return Reply(200, WorkerView.of(worker, **_own_fields(worker, await server.engine.workers.holds())))
 
 
-def _view(worker: WorkerRecord, holds: int) -> WorkerView:
-    return WorkerView(**_fields(worker, holds))
-
-
-def _fields(worker: WorkerRecord, holds: int) -> dict[str, Any]:
-    same = {name: getattr(worker, name) for name in _SAME}
-    return {**same, "worker_id": worker.id, "worker_type": worker.kind, "holds": holds}
+def _own_fields(worker: WorkerRecord, held: Mapping[str, int]) -> dict[str, Any]:
+    return {"worker_id": worker.id, "worker_type": worker.kind, "holds": held.get(worker.id, 0)}
 
 
 def _held(row: Row) -> HeldJob:

@@ -36,11 +36,7 @@ def _job(lease: Lease, policy: Policy, parts: list[Part]) -> wire.ClaimedJob:
         claimed_at=lease.claimed_at,
         created_at=lease.created_at,
         run_at=lease.run_at,
-        clocks=_clocks(policy),
+        clocks=wire.Clocks.of(policy),
         tags=lease.tags or [],
         trace=lease.trace,
     )
-
-
-def _clocks(policy: Policy) -> wire.Clocks:
-    return wire.Clocks(**{name: getattr(policy, name) for name in wire.Clocks.__struct_fields__})

@@ -47,14 +47,9 @@ async def _session(server: ServerState, request: HttpRequest) -> tuple[bytes, Ca
 
 
 def _view(caller: Caller, token: bytes, expires_at: datetime) -> wire.SessionView:
-    return wire.SessionView(
-        key_id=caller.name,
-        kind=str(caller.kind),
-        tenant=caller.tenant,
-        subject=caller.subject,
-        scopes=sorted(caller.scopes),
-        csrf_token=csrf_of(token),
-        expires_at=expires_at,
+    scopes, csrf_token = sorted(caller.scopes), csrf_of(token)
+    return wire.SessionView.of(
+        caller, key_id=caller.name, kind=str(caller.kind), scopes=scopes, csrf_token=csrf_token, expires_at=expires_at
     )
 
 

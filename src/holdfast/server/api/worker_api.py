@@ -15,7 +15,7 @@ from holdfast.model.reports import Advanced, HeldLease, Settled
 from holdfast.server.api import reports
 from holdfast.server.api.leases import jobs_of
 from holdfast.server.auth.authenticator import Caller
-from holdfast.server.http.route import HttpRequest, Reply
+from holdfast.server.http.route import Handler, HttpRequest, Reply
 from holdfast.server.live.long_poll import Take
 from holdfast.server.live.waiting_claims import WaitingClaim
 from holdfast.server.state import ServerState
@@ -111,20 +111,16 @@ async def progress(server: ServerState, request: HttpRequest) -> Reply:
     return Reply(200, wire.ProgressResponse(answer.id, answer.expires_at, answer.cancel_requested))
 
 
-async def complete(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "complete")
+def _settling(verb: str) -> Handler:
+    async def settle(server: ServerState, request: HttpRequest) -> Reply:
+        answer: Settled = await server.report_batching.put(verb, _worker(request), request.body)
+        [where] = await reports.settled_responses(server.policies, [answer])
+        return Reply(200, where)
+
+    return settle
 
 
-async def fail(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "fail")
-
-
-async def release(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "release")
-
-
-async def reject(server: ServerState, request: HttpRequest) -> Reply:
-    return await _settle(server, request, "reject")
+complete, fail, release, reject = map(_settling, ("complete", "fail", "release", "reject"))
 
 
 async def withdraw(server: ServerState, request: HttpRequest) -> Reply:
@@ -154,12 +150,6 @@ async def report(server: ServerState, request: HttpRequest) -> Reply:
     )
     server.metrics.refused.add(reports.lost_in(answer))
     return Reply(200, answer)
-
-
-async def _settle(server: ServerState, request: HttpRequest, verb: str) -> Reply:
-    answer: Settled = await server.report_batching.put(verb, _worker(request), request.body)
-    [where] = await reports.settled_responses(server.policies, [answer])
-    return Reply(200, where)
 
 
 # -- the caller --------------------------------------------------------------------------------------------------------

@@ -51,38 +51,22 @@ def for_client(event: Event, about: JobInfo | None) -> JobEvent:
     """Without worker, attempt and error details."""
     counters = event.data if event.verb == "progress" else None
     parts = [part_progress(part) for part in event.data] if event.verb == "parts" else None
-    return JobEvent(**_common(event, about), counters=counters, parts=parts)
+    return JobEvent.of(event, **_common(event, about), counters=counters, parts=parts)
 
 
 def for_operator(event: Event, about: JobInfo | None) -> OperatorEvent | WorkerEvent:
     if is_of_worker(event):
         return WorkerEvent(event.job_id, event.at, str(event.reason), **event.data)
-    return OperatorEvent(
-        **_common(event, about),
-        tenant=event.tenant,
-        queue=about.queue if about else None,
-        attempt=event.attempt,
-        epoch=event.epoch,
-        actor=event.actor,
-        worker_id=event.worker_id,
-        data=event.data,
-    )
+    return OperatorEvent.of(event, **_common(event, about), queue=about.queue if about else None)
 
 
 def _common(event: Event, about: JobInfo | None) -> dict[str, Any]:
     return {
-        "job_id": event.job_id,
-        "seq": event.seq,
-        "at": event.at,
-        "verb": event.verb,
         "job_type": about.type if about else None,
         "subject": about.subject if about else None,
         "status": STATUS[State(event.to_state) if event.to_state else _implied_state(event)],
         "from_": _state_name(event.from_state, about),
         "to": _state_name(event.to_state, about),
-        "reason": event.reason,
-        "percent": event.percent,
-        "step": event.step,
     }
 
 
