@@ -10,11 +10,9 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.client.job import FINAL, RemoteJob
+from holdfast.client.codec import FINAL, intent_of, json_payload, path_of
+from holdfast.client.job import RemoteJob
 from holdfast.client.worker_api import WorkerApi
-from holdfast.errors import Invalid, NotFound
-from holdfast.model.job import PAYLOAD_BYTES_MAX
-from holdfast.model.json import encode_object
 
 PAGE = 100
 
@@ -44,7 +42,7 @@ class Client(WorkerApi):
     ) -> RemoteJob:
         intent = wire.JobIntent(
             job_type=job_type,
-            payload=_checked(payload or {}),
+            payload=json_payload(payload or {}),
             idempotency_key=idempotency_key or self._ids.token(),
             queue=queue,
             priority=priority,
@@ -60,17 +58,10 @@ class Client(WorkerApi):
 
     async def create_many(self, jobs: Iterable[Mapping[str, Any]]) -> Sequence[RemoteJob]:
         """All or none. Each is a mapping with the arguments of `create`: `{"job_type": ..., "payload": ..., ...}`."""
-        body = wire.JobIntents([self._intent(job) for job in jobs])
+        body = wire.JobIntents([intent_of(job, self._ids) for job in jobs])
         headers = self._trace_headers()
         accepted = await self._post("/jobs/batch", body, wire.JobsAccepted, headers=headers)
         return [self.job(each.job_id) for each in accepted.jobs]
-
-    def _intent(self, job: Mapping[str, Any]) -> wire.JobIntent:
-        key = job.get("idempotency_key") or self._ids.token()
-        try:
-            return wire.JobIntent(**{**job, "idempotency_key": key, "payload": _checked(job.get("payload", {}))})
-        except TypeError as error:
-            raise Invalid(f"invalid job: {error}; it takes the arguments of `create`", code="invalid_body") from None
 
     def job(self, job_id: str) -> RemoteJob:
         """A handle for the job with this id."""
@@ -79,15 +70,15 @@ class Client(WorkerApi):
     async def get(self, job_id: str, *, wait_seconds: int = 0) -> wire.JobView:
         """The job now; with `wait_seconds`, when it has ended or after that time."""
         headers = {"prefer": f"wait={wait_seconds}"} if wait_seconds else {}
-        return await self._get(f"/jobs/{_in_path(job_id)}", wire.JobView, wait=wait_seconds, headers=headers)
+        return await self._get(path_of(job_id), wire.JobView, wait=wait_seconds, headers=headers)
 
     async def cancel(self, job_id: str) -> str:
         """The job's status: CANCELED, or RUNNING while its worker is asked to stop."""
-        return (await self._post(f"/jobs/{_in_path(job_id)}/cancel", None, wire.JobAccepted)).status
+        return (await self._post(f"{path_of(job_id)}/cancel", None, wire.JobAccepted)).status
 
     async def events(self, job_id: str | None = None, **filters: str) -> AsyncGenerator[wire.JobEvent]:
         """All events of one job; or new events of all jobs, or of a `job_type` or `queue`."""
-        path = "/events" if job_id is None else f"/jobs/{_in_path(job_id)}/events"
+        path = "/events" if job_id is None else f"{path_of(job_id)}/events"
         async with aclosing(self._watch(path, **filters)) as stream:
             async for each in stream:
                 event = msgspec.json.decode(each.data, type=wire.JobEvent)
@@ -108,15 +99,3 @@ class Client(WorkerApi):
             limit = None if limit is None else limit - len(page.jobs)
             if (cursor := page.next_cursor) is None:
                 return
-
-
-def _checked(payload: dict[str, Any]) -> Any:
-    """As JSON; values that JSON cannot represent are rejected here."""
-    return msgspec.Raw(encode_object(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX).encode())
-
-
-def _in_path(job_id: str) -> str:
-    """Validate an id, so that it cannot change the path."""
-    if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
-        raise NotFound(f"{job_id!r:.80} is not a job id", code="job_not_found")
-    return job_id

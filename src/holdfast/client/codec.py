@@ -1,8 +1,8 @@
-"""A worker's own words and those of the wire, each made from the other."""
+"""Converts between the bodies of the HTTP API and the types that clients and workers use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -10,18 +10,21 @@ import msgspec
 
 from holdfast import wire
 from holdfast.clock import FIRST
+from holdfast.errors import Invalid, JobFailed, NotFound
+from holdfast.ids import Ids
 from holdfast.lifecycle import Policy, State
 from holdfast.model import Lease, Part, PartStatus
-from holdfast.model.job import RESULT_BYTES_MAX
-from holdfast.model.json import encode
+from holdfast.model.job import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+from holdfast.model.json import encode, encode_object
 from holdfast.model.reports import Advanced, Settled, Withdrawn
 
+FINAL = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
 ANY_BYTES = 2**20  # the server has limits of its own
 MESSAGE_MAX = 100_000
 
 _Report = TypeVar("_Report", bound=msgspec.Struct)
 
-# The runtime asks no more of an answer than that it is one.
+# The worker runtime ignores which state it is.
 _STATE = {
     "PENDING": State.QUEUED,
     "RUNNING": State.RUNNING,
@@ -30,6 +33,41 @@ _STATE = {
     "CANCELED": State.CANCELED,
     "REJECTED": State.REJECTED,
 }
+
+
+# -- jobs of a client -------------------------------------------------------------------------------------------------
+
+
+def intent_of(job: Mapping[str, Any], ids: Ids) -> wire.JobIntent:
+    """From a mapping with the arguments of `create`; a job without an idempotency key gets one."""
+    key = job.get("idempotency_key") or ids.token()
+    try:
+        return wire.JobIntent(**{**job, "idempotency_key": key, "payload": json_payload(job.get("payload", {}))})
+    except TypeError as error:
+        raise Invalid(f"invalid job: {error}; it takes the arguments of `create`", code="invalid_body") from None
+
+
+def json_payload(payload: dict[str, Any]) -> Any:
+    """As JSON; values that JSON cannot represent are rejected here."""
+    return msgspec.Raw(encode_object(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX).encode())
+
+
+def path_of(job_id: str) -> str:
+    """Validate an id, so that it cannot change the path."""
+    if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
+        raise NotFound(f"{job_id!r:.80} is not a job id", code="job_not_found")
+    return f"/jobs/{job_id}"
+
+
+def result_of(view: wire.JobView) -> Any:
+    """Of a job that has ended: its result, or `JobFailed`."""
+    if view.status == "COMPLETED":
+        return view.result
+    error = view.error or wire.ErrorView(view.status.lower(), "")
+    raise JobFailed(view.job_id, view.job_type, view.status, code=error.code, message=error.message)
+
+
+# -- leases and reports of a worker ------------------------------------------------------------------------------------
 
 
 def lease_of(job: wire.ClaimedJob) -> Lease:
@@ -53,12 +91,12 @@ def lease_of(job: wire.ClaimedJob) -> Lease:
         checkpoint=job.checkpoint,
         tags=job.tags,
         trace=job.trace,
-        policy=0,  # a number of the database's own
+        policy=0,  # known to the server only
     )
 
 
 def policy_of(job: wire.ClaimedJob) -> Policy:
-    """What a worker needs to know of it; the rest is the server's."""
+    """The part of the policy that the worker enforces."""
     return Policy(max_lost=job.max_lost, **msgspec.structs.asdict(job.clocks))
 
 
@@ -67,8 +105,8 @@ def part_of(view: wire.PartView) -> Part:
 
 
 def sendable(report: _Report) -> _Report:
-    """As a server takes it: values are encoded once, and those that JSON cannot express are refused here. Text is made
-    valid and cut, because what broke a job must not break its report too."""
+    """Ready to send: values are encoded as JSON, and values that JSON cannot represent are rejected here. Text is
+    truncated and made valid UTF-8, so that the error of a job does not make its report fail, too."""
     changes: dict[str, Any] = {}
     for name in _checked(type(report)):
         if (value := getattr(report, name)) is not None:
@@ -113,15 +151,15 @@ def advanced_of(report: wire.ReportResult) -> Advanced:
     return Advanced(report.job_id, report.lease_expires_at or FIRST, report.cancel)
 
 
-def packed(words: Sequence[Any], *, most: int, most_bytes: int) -> list[list[Any]]:
-    """Encoded, and in portions that a server takes as one body each."""
-    portions: list[list[Any]] = []
+def packed(reports: Sequence[Any], *, most: int, most_bytes: int) -> list[list[Any]]:
+    """Encoded, in batches that fit into one request each."""
+    batches: list[list[Any]] = []
     size = 0
-    for word in words:
-        data = msgspec.json.encode(sendable(word))
-        if not portions or len(portions[-1]) >= most or size + len(data) > most_bytes:
-            portions.append([])
+    for report in reports:
+        data = msgspec.json.encode(sendable(report))
+        if not batches or len(batches[-1]) >= most or size + len(data) > most_bytes:
+            batches.append([])
             size = 0
-        portions[-1].append(msgspec.Raw(data))
+        batches[-1].append(msgspec.Raw(data))
         size += len(data) + 1
-    return portions
+    return batches

@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from holdfast import wire
-from holdfast.errors import JobFailed
+from holdfast.client.codec import FINAL, result_of
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
 
-FINAL = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
 WAIT_SECONDS = 20
 PAUSE_SECONDS = 0.1  # if less than a second is left for a long poll
 
@@ -39,7 +38,7 @@ class RemoteJob:
             left = WAIT_SECONDS if until is None else max(0.0, until - clock.monotonic())
             view = await self._client.get(self.id, wait_seconds=int(min(left, WAIT_SECONDS)))
             if view.status in FINAL:
-                return _outcome(view)
+                return result_of(view)
             if not left:
                 raise TimeoutError(f"job {self.id} is still {view.status} after {timeout:g} s")
             await clock.sleep(min(left, PAUSE_SECONDS))
@@ -51,10 +50,3 @@ class RemoteJob:
     async def cancel(self) -> str:
         """The job's status: CANCELED, or RUNNING while its worker is asked to stop."""
         return await self._client.cancel(self.id)
-
-
-def _outcome(view: wire.JobView) -> Any:
-    if view.status == "COMPLETED":
-        return view.result
-    error = view.error or wire.ErrorView(view.status.lower(), "")
-    raise JobFailed(view.job_id, view.job_type, view.status, code=error.code, message=error.message)

@@ -12,11 +12,9 @@ from typing import Any
 import msgspec
 
 from holdfast import wire
-from holdfast.client.sync.job import FINAL, SyncRemoteJob
+from holdfast.client.codec import FINAL, intent_of, json_payload, path_of
+from holdfast.client.sync.job import SyncRemoteJob
 from holdfast.client.sync.worker_api import SyncWorkerApi
-from holdfast.errors import Invalid, NotFound
-from holdfast.model.job import PAYLOAD_BYTES_MAX
-from holdfast.model.json import encode_object
 
 PAGE = 100
 
@@ -46,7 +44,7 @@ class SyncClient(SyncWorkerApi):
     ) -> SyncRemoteJob:
         intent = wire.JobIntent(
             job_type=job_type,
-            payload=_checked(payload or {}),
+            payload=json_payload(payload or {}),
             idempotency_key=idempotency_key or self._ids.token(),
             queue=queue,
             priority=priority,
@@ -62,17 +60,10 @@ class SyncClient(SyncWorkerApi):
 
     def create_many(self, jobs: Iterable[Mapping[str, Any]]) -> Sequence[SyncRemoteJob]:
         """All or none. Each is a mapping with the arguments of `create`: `{"job_type": ..., "payload": ..., ...}`."""
-        body = wire.JobIntents([self._intent(job) for job in jobs])
+        body = wire.JobIntents([intent_of(job, self._ids) for job in jobs])
         headers = self._trace_headers()
         accepted = self._post("/jobs/batch", body, wire.JobsAccepted, headers=headers)
         return [self.job(each.job_id) for each in accepted.jobs]
-
-    def _intent(self, job: Mapping[str, Any]) -> wire.JobIntent:
-        key = job.get("idempotency_key") or self._ids.token()
-        try:
-            return wire.JobIntent(**{**job, "idempotency_key": key, "payload": _checked(job.get("payload", {}))})
-        except TypeError as error:
-            raise Invalid(f"invalid job: {error}; it takes the arguments of `create`", code="invalid_body") from None
 
     def job(self, job_id: str) -> SyncRemoteJob:
         """A handle for the job with this id."""
@@ -81,15 +72,15 @@ class SyncClient(SyncWorkerApi):
     def get(self, job_id: str, *, wait_seconds: int = 0) -> wire.JobView:
         """The job now; with `wait_seconds`, when it has ended or after that time."""
         headers = {"prefer": f"wait={wait_seconds}"} if wait_seconds else {}
-        return self._get(f"/jobs/{_in_path(job_id)}", wire.JobView, wait=wait_seconds, headers=headers)
+        return self._get(path_of(job_id), wire.JobView, wait=wait_seconds, headers=headers)
 
     def cancel(self, job_id: str) -> str:
         """The job's status: CANCELED, or RUNNING while its worker is asked to stop."""
-        return (self._post(f"/jobs/{_in_path(job_id)}/cancel", None, wire.JobAccepted)).status
+        return (self._post(f"{path_of(job_id)}/cancel", None, wire.JobAccepted)).status
 
     def events(self, job_id: str | None = None, **filters: str) -> Generator[wire.JobEvent]:
         """All events of one job; or new events of all jobs, or of a `job_type` or `queue`."""
-        path = "/events" if job_id is None else f"/jobs/{_in_path(job_id)}/events"
+        path = "/events" if job_id is None else f"{path_of(job_id)}/events"
         with closing(self._watch(path, **filters)) as stream:
             for each in stream:
                 event = msgspec.json.decode(each.data, type=wire.JobEvent)
@@ -109,15 +100,3 @@ class SyncClient(SyncWorkerApi):
             limit = None if limit is None else limit - len(page.jobs)
             if (cursor := page.next_cursor) is None:
                 return
-
-
-def _checked(payload: dict[str, Any]) -> Any:
-    """As JSON; values that JSON cannot represent are rejected here."""
-    return msgspec.Raw(encode_object(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX).encode())
-
-
-def _in_path(job_id: str) -> str:
-    """Validate an id, so that it cannot change the path."""
-    if not job_id or not all(letter.isalnum() or letter == "-" for letter in job_id):
-        raise NotFound(f"{job_id!r:.80} is not a job id", code="job_not_found")
-    return job_id
