@@ -9,8 +9,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.reads.health import SystemHealth
@@ -19,6 +17,7 @@ from holdfast.model.reports import Fleet
 from holdfast.outage_log import LoopFailures
 from holdfast.settings import Settings
 from holdfast.store.migrate import dialect_of, sqlite_path
+from holdfast.wire import StorageView
 
 EVERY_SECONDS = 2.0
 SETTINGS_SECONDS = 60.0  # interval of checking the database settings
@@ -26,11 +25,6 @@ EXTENSIONS_SECONDS = 10.0  # interval of checking for missing extensions
 STALE_SECONDS = 5.0  # an older result is ignored
 
 log = logging.getLogger(__name__)
-
-
-class DiskSpace(msgspec.Struct, frozen=True):
-    total_bytes: int
-    free_bytes: int
 
 
 class HealthMonitor:
@@ -42,7 +36,7 @@ class HealthMonitor:
         self._heard_at: float | None = None
         self._failures = LoopFailures("ask the database for its health", log, often=True)
         self.vitals: SystemHealth | None = None
-        self.storage: DiskSpace | None = None
+        self.storage: StorageView | None = None
         self.weak_settings: list[str] = []
         self._asked_settings_at = -math.inf
         self.missing_extensions: dict[str, int] = {}
@@ -89,12 +83,12 @@ class HealthMonitor:
         return None
 
 
-def _storage(folder: Path) -> DiskSpace | None:
+def _storage(folder: Path) -> StorageView | None:
     """Of the file system of the folder, which need not exist."""
     for place in (folder, *folder.absolute().parents):
         try:
             usage = shutil.disk_usage(place)
-            return DiskSpace(usage.total, usage.free)
+            return StorageView(usage.total, usage.free)
         except FileNotFoundError:
             continue
         except OSError:

@@ -106,21 +106,18 @@ class ProgressResponse(ResponseBody):
     cancel: bool
 
 
-class WithdrawnResponse(ResponseBody):
-    """The other job: its `status` as clients see it, and its `state` in its lifecycle."""
-
-    job_id: str
-    status: str
-    state: str
-    asked: bool
-
-
 class SettledResponse(ResponseBody):
     """The job after the report: its `status` as clients see it, and its `state` in its lifecycle."""
 
     job_id: str
     status: str
     state: str
+
+
+class WithdrawnResponse(SettledResponse):
+    """The other job: its `status` as clients see it, and its `state` in its lifecycle."""
+
+    asked: bool
 
 
 class ReportsBody(Body):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors import StoreUnavailable
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
-from holdfast.wire import Alive, Health, JobCounts, StorageView
+from holdfast.wire import Alive, Health, JobCounts
 
 OK, DOWN = "ok", "down"
 
@@ -39,6 +39,5 @@ async def health(server: ServerState, request: HttpRequest) -> Reply:
     if (vitals := monitor.vitals) is not None:
         seen.checked_at, seen.active_workers, seen.pending_jobs = vitals.seen_at, vitals.workers, vitals.pending
         seen.jobs = JobCounts(vitals.waiting, vitals.later, vitals.running, vitals.died)
-    if (storage := monitor.storage) is not None:
-        seen.storage = StorageView(storage.total_bytes, storage.free_bytes)
+    seen.storage = monitor.storage
     return Reply(200 if status == OK else 503, seen)

@@ -127,7 +127,7 @@ async def withdraw(server: ServerState, request: HttpRequest) -> Reply:
     """A key that is bound to queues ends only jobs of these queues."""
     answer = await server.engine.withdraw(_worker(request), request.body, queues=request.caller.queues)
     [where] = await reports.settled_responses(server.policies, [Settled(answer.id, answer.state)])
-    return Reply(200, wire.WithdrawnResponse(where.job_id, where.status, where.state, answer.asked))
+    return Reply(200, wire.WithdrawnResponse.of(where, asked=answer.asked))
 
 
 async def report(server: ServerState, request: HttpRequest) -> Reply:

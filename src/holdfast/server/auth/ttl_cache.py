@@ -48,9 +48,7 @@ class TtlCache(Generic[T]):
         loading = self._loading.get(key)
         if loading is None:
             loading = self._loading[key] = asyncio.create_task(self._load_bounded(key))
-            loading.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # waiting callers get the exception
+            loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers get the exception
         return loading
 
     async def _load_bounded(self, key: str) -> T:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.server.api.metrics import CLIENT_CLOSED
 from holdfast.server.extensions.blocking import warn_if_blocking
 from holdfast.server.extensions.routes import Mount
-from holdfast.server.http.endpoint import (
-    ANSWER_SECONDS_MAX,
-    abort_connection,
-    internal_error,
-    request_id_of,
-    send_reply,
-)
-from holdfast.server.http.problems import problem
+from holdfast.server.http.endpoint import ANSWER_SECONDS_MAX, internal_error, request_id_of, send_failure
 from holdfast.server.http.request_body import merge_headers
 from holdfast.server.http.starlette_response import ResponseSender
 from holdfast.server.http.streamed_body import StreamedBody
@@ -25,8 +17,6 @@ from holdfast.server.state import ServerState
 
 CALLER = "holdfast.caller"  # in the ASGI scope of the application
 HELD_BYTES_MAX = 65_536
-
-log = logging.getLogger(__name__)
 
 
 class MountedApp:
@@ -39,15 +29,16 @@ class MountedApp:
         began = self._server.clock.monotonic()
         request_id = request_id_of(dict(scope["headers"])) or self._server.request_id()
         sender = ResponseSender(scope, send, request_id)
-        status = CLIENT_CLOSED
+        status: int | None = None
         try:
             await self._answer(scope, receive, sender)
-            status = sender.status or CLIENT_CLOSED
         except asyncio.CancelledError:
             pass
         except Exception as error:
-            status = await self._failed(error, sender, receive, send, request_id)
+            answer = error if isinstance(error, HoldfastError) and sender.status is None else internal_error()
+            status = await send_failure(error, answer, sender, receive, self._mount.log_name)
         took = self._server.clock.monotonic() - began
+        status = status or sender.status or CLIENT_CLOSED
         self._server.metrics.requests.observe(took, scope["method"], self._template, str(status))
 
     async def _answer(self, scope: Any, receive: Any, send: ResponseSender) -> None:
@@ -70,21 +61,6 @@ class MountedApp:
             raise OutcomeUnknown(
                 f"no response within {self._seconds:g} s; the request may have been applied: repeat it"
             ) from None
-
-    async def _failed(self, error: Exception, sender: ResponseSender, receive: Any, send: Any, request_id: str) -> int:
-        """The status for the metrics."""
-        told = error if isinstance(error, HoldfastError) and sender.status is None else internal_error()
-        if told is not error and not sender.unread:
-            when = "failed" if sender.status is None else "failed after the response had started"
-            log.error("request %s (%s) %s", request_id, self._mount.log_name, when, exc_info=error)
-        if sender.ended:
-            return sender.status or CLIENT_CLOSED
-        if sender.unread or sender.status is not None:
-            await abort_connection(receive, send)  # so that the client notices the truncated response
-            return sender.status or CLIENT_CLOSED
-        reply = problem(told, request_id)
-        await send_reply(reply, send, request_id)
-        return reply.status
 
 
 class _Exchange:

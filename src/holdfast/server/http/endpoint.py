@@ -125,18 +125,10 @@ class Endpoint:
         sender = ResponseSender(scope, send, request_id, partial(self._note, scope, began=began))
         try:
             await send_response(response, scope, receive, sender)
-        except Exception:
-            if not sender.unread:
-                when = "failed" if sender.status is None else "failed after the response had started"
-                log.exception("request %s (%s) %s", request_id, self._route.log_name, when)
-            if sender.ended:
-                return
-            if sender.unread or sender.status is not None:
-                await abort_connection(receive, send)  # so that the client notices the truncated response
-                return
-            reply = problem(internal_error(), request_id)
-            self._note(scope, reply.status, began)
-            await send_reply(reply, send, request_id)
+        except Exception as error:
+            status = await send_failure(error, internal_error(), sender, receive, self._route.log_name)
+            if status is not None:
+                self._note(scope, status, began)
 
     async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
         """Until the stream ends, the client disconnects or stops reading, or the server stops."""
@@ -161,6 +153,23 @@ class Endpoint:
 
 def internal_error() -> HoldfastError:
     return HoldfastError("internal error; the server log has the details under this request id", code="internal_error")
+
+
+async def send_failure(
+    error: Exception, answer: HoldfastError, sender: ResponseSender, receive: Any, log_name: str
+) -> int | None:
+    """Answer a request whose response failed. Returns the status; None if the response had started: it is cut off."""
+    if answer is not error and not sender.unread:
+        when = "failed" if sender.status is None else "failed after the response had started"
+        log.error("request %s (%s) %s", sender.request_id, log_name, when, exc_info=error)
+    if sender.ended:
+        return None
+    if sender.unread or sender.status is not None:
+        await abort_connection(receive, sender.send)  # so that the client notices the truncated response
+        return None
+    reply = problem(answer, sender.request_id)
+    await send_reply(reply, sender.send, sender.request_id)
+    return reply.status
 
 
 async def _with_timeout(answer: Awaitable[HttpResponse], seconds: float) -> HttpResponse:

@@ -46,15 +46,8 @@ _BY_CODE = {
     "internal_error": 500,
 }
 _TOO_LARGE = "_too_large"
-_SHOWN = (
-    "job_id",
-    "reassigned",
-    "limit",
-    "bytes",
-    "name",
-    "field",
-    "extension",
-)  # fields of an error that are sent to clients
+# Fields of an error that are sent to clients.
+_SHOWN = ("job_id", "reassigned", "limit", "bytes", "name", "field", "extension")
 
 
 def status_of(error: HoldfastError) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -19,17 +19,9 @@ BODY_SECONDS_MAX = 30.0
 QUERY_FIELDS_MAX = 50
 QUOTED_CHARS_MAX = 200
 # Repeated, these are rejected: a proxy may use the first value where the server would use the last.
-SINGLE_HEADERS = frozenset(
-    (
-        b"authorization",
-        b"x-admin-secret",
-        b"x-csrf-token",
-        b"host",
-        b"origin",
-        b"content-type",
-        b"idempotency-key",
-        b"last-event-id",
-    )
+SINGLE_HEADERS = (
+    *(b"authorization", b"x-admin-secret", b"x-csrf-token", b"host", b"origin"),
+    *(b"content-type", b"idempotency-key", b"last-event-id"),
 )
 
 T = TypeVar("T")
@@ -51,9 +43,7 @@ async def read_body(receive: Any, headers: Headers, *, whole: bool = False, limi
     `whole`: it has arrived with its head, so no timeout is needed.
     """
     _check_content_type(headers)
-    announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > limit:
-        raise too_large(limit)
+    check_length(headers, limit)
     if whole:
         return await _collect(receive, limit)
     try:
@@ -82,10 +72,7 @@ def _check_content_type(headers: Headers) -> None:
     """Browsers send forms and plain text across origins without asking, but not JSON."""
     kind = headers.get(b"content-type")
     if kind is not None and not _is_json(kind):
-        raise Malformed(
-            "send JSON: content-type: application/json",
-            code="unsupported_media_type",
-        )
+        raise Malformed("send JSON: content-type: application/json", code="unsupported_media_type")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Malformed("send the body as it is, without content-encoding", code="unsupported_media_type")
 
@@ -94,6 +81,12 @@ def _check_content_type(headers: Headers) -> None:
 def _is_json(kind: bytes) -> bool:
     name = kind.partition(b";")[0].strip().lower()
     return name == b"application/json" or (name.startswith(b"application/") and name.endswith(b"+json"))
+
+
+def check_length(headers: Headers, limit: int) -> None:
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > limit:
+        raise too_large(limit)
 
 
 def too_large(limit: int) -> Invalid:
@@ -110,30 +103,21 @@ def decode_body(data: bytes, shape: type[T]) -> T:
     if not data and _all_optional(shape):  # type: ignore[arg-type]
         data = b"{}"
     try:
-        found: T = _decoder(shape).decode(data)  # type: ignore[arg-type]
-        return found
-    except msgspec.ValidationError:
-        return _converted(_parsed(data), shape)
+        try:
+            found: T = _decoder(shape).decode(data)  # type: ignore[arg-type]
+            return found
+        except msgspec.ValidationError:
+            value = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise _malformed(error) from None
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else _shorten(str(error))
+        raise Malformed(f"the body is not valid JSON: {why}", code="malformed_json") from None
+    return _converted(value, shape)
 
 
 @lru_cache(maxsize=256)
 def _all_optional(shape: Any) -> bool:
     """Then an absent body counts as an empty object."""
     return _is_struct(shape) and not any(field.required for field in msgspec.structs.fields(shape))
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise _malformed(error) from None
-
-
-def _malformed(error: Exception) -> Malformed:
-    why = "it is nested too deeply" if isinstance(error, RecursionError) else _shorten(str(error))
-    return Malformed(f"the body is not valid JSON: {why}", code="malformed_json")
 
 
 def _shorten(why: str) -> str:
@@ -202,11 +186,7 @@ def parse_query(raw: bytes, shape: type[T]) -> T:
         if name in given:
             raise Malformed(f"the query parameter {name!r:.80} occurs twice", code="conflicting_input")
         given[name] = value
-    return _query(given, shape)
-
-
-def _query(given: Mapping[str, str], shape: type[T]) -> T:
-    named = _to_camel(dict(given), shape)
+    named = _to_camel(given, shape)
     try:
         found = msgspec.convert(named, shape, strict=False)
     except msgspec.ValidationError as error:

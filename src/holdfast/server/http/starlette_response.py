@@ -38,7 +38,7 @@ class ResponseSender:
     def __init__(
         self, scope: Any, send: Any, request_id: str, begins: Callable[[int], None] = lambda status: None
     ) -> None:
-        self._scope, self._send, self._request_id, self._begins = scope, send, request_id, begins
+        self._scope, self.send, self.request_id, self._begins = scope, send, request_id, begins
         self.status: int | None = None  # None: the response has not started
         self.ended = False
         self.unread = False  # the client has stopped reading
@@ -53,7 +53,7 @@ class ResponseSender:
             message = {**message, "body": b""}
         try:
             async with asyncio.timeout(SEND_SECONDS_MAX):
-                await self._send(message)
+                await self.send(message)
         except TimeoutError:
             self.unread = True
             raise
@@ -76,7 +76,7 @@ class ResponseSender:
     def _extra_headers(self, given: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         added = [
             (b"x-content-type-options", b"nosniff"),
-            (b"x-request-id", self._request_id.encode()),
+            (b"x-request-id", self.request_id.encode()),
             (b"cache-control", b"no-cache" if b"etag" in given else b"no-store"),
         ]
         kind = given.get(b"content-type", b"").partition(b";")[0].strip().lower()

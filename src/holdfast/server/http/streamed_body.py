@@ -11,7 +11,7 @@ from starlette.datastructures import Headers as StarletteHeaders
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 
 from holdfast.errors import HoldfastError, Malformed
-from holdfast.server.http.request_body import BODY_SECONDS_MAX, too_large
+from holdfast.server.http.request_body import BODY_SECONDS_MAX, check_length, too_large
 from holdfast.server.http.route import Headers
 
 BYTES_PER_SECOND_MIN = 4096.0  # slower uploads time out
@@ -32,9 +32,7 @@ class StreamedBody:
         self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
         if not _fits(self._kind, media_type):
             raise Malformed(f"send the content-type {media_type}", code="unsupported_media_type")
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > limit:
-            raise too_large(limit)
+        check_length(headers, limit)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         while not self._over:

@@ -101,10 +101,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("JobIntent", "subject"): "What the job is about, such as the id of an order; at most 200 characters.",
     ("KeyIntent", "queues"): "Bind a worker's key to these queues.",
     ("KeyIntent", "ratePerSecond"): "How many requests a second the key may send.",
-    (
-        "KeyIntent",
-        "subject",
-    ): "The user that the key stands for, as extensions see it; at most 200 characters.",
+    ("KeyIntent", "subject"): "The user that the key stands for, as extensions see it; at most 200 characters.",
     ("KeyIntent", "tenant"): "The tenant of the key.",
     ("KeyIntent", "workerId"): "The worker that a worker's key belongs to.",
     ("PartReport", "name"): "The name of the part.",
@@ -112,10 +109,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("PartReport", "status"): "`pending`, `in_progress`, `completed`, `failed` or `skipped`.",
     ("RedriveBody", "payload"): "Another payload for the new job; default: that of the old one.",
     ("Release", "delaySeconds"): "Offer it to workers no sooner than this many seconds from now.",
-    (
-        "Release",
-        "snoozed",
-    ): "Whether the handler asked for the delay: the reason is then `snoozed`, else `released`. "
+    ("Release", "snoozed"): "Whether the handler asked for the delay: the reason is then `snoozed`, else `released`. "
     "Default: it did if there is a delay.",
     ("Release", "waitForChildren"): "Offer it to workers when none of its children is unfinished.",
     ("ScaleQuery", "queue"): "Only these queues, separated by commas.",

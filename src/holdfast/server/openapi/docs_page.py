@@ -10,6 +10,8 @@ from html import escape
 from http import HTTPStatus
 from typing import Any
 
+from holdfast.server.openapi.document import without_null
+
 Json = dict[str, Any]
 
 SERVER = "http://127.0.0.1:8080"  # replaced by the host name of the request
@@ -178,7 +180,7 @@ def _fields(schema: Json) -> Html:
         *(
             _term(
                 name,
-                Html(("required, " if name in required else "") + _kind(_without_null(inner)) + _default(inner)),
+                Html(("required, " if name in required else "") + _kind(without_null(inner)) + _default(inner)),
                 inner.get("description", ""),
             )
             for name, inner in schema.get("properties", {}).items()
@@ -188,12 +190,6 @@ def _fields(schema: Json) -> Html:
 
 def _term(name: str, said: Html, about: str) -> Html:
     return Html(_tag("dt", _tag("code", name), " ", _tag("small", said)) + _tag("dd", _prose(about)))
-
-
-def _without_null(schema: Json) -> Json:
-    """Optional fields are usually nullable, too."""
-    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
-    return kinds[0] if len(kinds) == 1 else {**schema, "anyOf": kinds} if kinds else schema
 
 
 def _default(schema: Json) -> str:

@@ -85,7 +85,7 @@ def document(routes: Iterable[Route], about_scopes: Mapping[str, str] | None = N
         "webhooks": {event: {"post": _webhook(event, samples)} for event in EVENTS},
         "components": {
             "schemas": components,
-            "responses": {_phrase(status): _refusal(status, samples) for status in _refused(shown)},
+            "responses": {_phrase(status): _refusal(status) for status in _refused(shown)},
             "securitySchemes": {
                 "key": {
                     "type": "http",
@@ -233,12 +233,9 @@ def _answer(kind: Any, status: int, samples: OpenApiExamples) -> Json:
     return answer
 
 
-def _refusal(status: int, samples: OpenApiExamples) -> Json:
-    schema = _ref(wire.Problem)
-    refusal: Json = {
-        "description": HTTPStatus(status).phrase,
-        "content": {PROBLEM.decode(): {"schema": schema}},
-    }
+def _refusal(status: int) -> Json:
+    content = {PROBLEM.decode(): {"schema": _ref(wire.Problem)}}
+    refusal: Json = {"description": HTTPStatus(status).phrase, "content": content}
     if status in (429, 503):
         refusal["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds to wait."}}
     return refusal
@@ -270,7 +267,7 @@ def _query_parameters(route: Route) -> list[Json]:
             "in": "query",
             "required": name in required,
             "description": _own(inner) if route.extension else described(name, route.query.__name__) or "",
-            "schema": _without_null(inner),
+            "schema": without_null(inner),
         }
         for name, inner in schema["properties"].items()
     ]
@@ -293,7 +290,7 @@ def _header_parameter(header: Header) -> Json:
     }
 
 
-def _without_null(schema: Json) -> Json:
+def without_null(schema: Json) -> Json:
     """A query string has no null: an absent parameter is left out."""
     if "anyOf" in schema:
         others = [each for each in schema["anyOf"] if each != {"type": "null"}]
