@@ -113,6 +113,6 @@ class Route:
         return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", self.path)
 
 
-def tagged(tag: str, *routes: Route) -> tuple[Route, ...]:
-    """Routes with one tag in the OpenAPI document."""
-    return tuple(replace(route, tag=tag) for route in routes)
+def tagged(tag: str, *routes: Route, query: type | None = None) -> tuple[Route, ...]:
+    """Routes with one tag in the OpenAPI document. `query`: of those that declare no other."""
+    return tuple(replace(route, tag=tag, query=route.query or query) for route in routes)
