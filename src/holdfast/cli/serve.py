@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(settings: Settings, app: App | None, options: argparse.Namespace) -> int:
     from holdfast.observe.tracing import exported
-    from holdfast.server.http.server import serve
+    from holdfast.server.http.server import served
 
     stop = asyncio.Event()
     stop_on_signals(stop, signal.SIGINT, signal.SIGTERM, waits_for="active requests")
@@ -70,7 +70,9 @@ async def _run(settings: Settings, app: App | None, options: argparse.Namespace)
         server_of(settings, app, options.host) as server,
     ):
         _tune_garbage_collection()
-        await serve(server, host=options.host, port=options.port, stop=stop, on_ready=_log_ready)
+        async with served(server, host=options.host, port=options.port) as url:
+            log.info("ready: %s, API documentation at %s/docs", url, url)
+            await stop.wait()
     return 0
 
 
@@ -79,10 +81,6 @@ def _tune_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)
-
-
-def _log_ready(url: str) -> None:
-    log.info("ready: %s, API documentation at %s/docs", url, url)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
 from holdfast.model.loopback import is_loopback
@@ -28,7 +28,7 @@ def checked_address(url: str) -> str:
         raise _invalid("it must not contain a query or fragment")
     if parts.scheme == "http" and not is_loopback(host):
         log.warning("keys and payloads are sent to %s unencrypted; use https:// on untrusted networks", host)
-    return _without_slash(parts)
+    return parts._replace(path=parts.path.rstrip("/")).geturl()
 
 
 def checked_key(key: str) -> str:
@@ -36,10 +36,6 @@ def checked_key(key: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise Invalid("the key contains spaces, line breaks or other invalid characters", code="malformed_key")
     return key
-
-
-def _without_slash(parts: SplitResult) -> str:
-    return parts._replace(path=parts.path.rstrip("/")).geturl()
 
 
 def _invalid(why: str) -> Invalid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -76,8 +76,8 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None
 
 
-class Cursor(msgspec.Struct, frozen=True):
-    """A position in the feed of all events."""
+class Cursor(NamedTuple):
+    """A position in the feed of all events; a later one is greater."""
 
     pos: int = 0
     job_id: str = NOWHERE

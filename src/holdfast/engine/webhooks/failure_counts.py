@@ -33,21 +33,19 @@ async def has_news(tx: Tx) -> bool:
 
 async def count(tx: Tx) -> bool:
     """Count one page of the log; True if there may be more. If another process holds the reader, that one counts."""
-    row = await tx.one(q.locked_reader, name=NAME) or await tx.one(
-        q.put_reader, name=NAME, **msgspec.structs.asdict(Cursor())
-    )
+    row = await tx.one(q.locked_reader, name=NAME) or await tx.one(q.put_reader, name=NAME, **Cursor()._asdict())
     if row is None:
         return False
     rows = await _page(tx, Cursor.of(row), limit=PAGE)
     if rows:
         figures = msgspec.json.encode(_added(await counts(tx), rows)).decode()
         await tx.one(q.put_figures, name=NAME, figures=figures)
-        await tx.one(q.advance_reader, name=NAME, **msgspec.structs.asdict(Cursor.of(rows[-1])))
+        await tx.one(q.advance_reader, name=NAME, **Cursor.of(rows[-1])._asdict())
     return len(rows) == PAGE
 
 
 async def _page(tx: Tx, after: Cursor, *, limit: int) -> list[Row]:
-    return await tx.all(q.failures, pos=after.pos, job_id=after.job_id, seq=after.seq, limit=limit)
+    return await tx.all(q.failures, **after._asdict(), limit=limit)
 
 
 def _added(known: FailureCounts, rows: list[Row]) -> FailureCounts:

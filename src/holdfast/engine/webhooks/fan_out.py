@@ -82,14 +82,14 @@ async def _locked(tx: Tx) -> Cursor | None:
     if row is not None:
         return Cursor.of(row)
     end = await feed_end(tx)
-    new = await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
+    new = await tx.one(q.put_reader, name=READER, **end._asdict())
     return end if new else None
 
 
 async def _advance(tx: Tx, at: Cursor, after: Cursor) -> None:
     """Never back: if the last events were pruned, the end of the log is before the position of the reader."""
-    if (after.pos, after.job_id, after.seq) > (at.pos, at.job_id, at.seq):
-        await tx.one(q.advance_reader, name=READER, **msgspec.structs.asdict(after))
+    if after > at:
+        await tx.one(q.advance_reader, name=READER, **after._asdict())
 
 
 async def _jobs(tx: Tx, events: list[Event], hooks: list[Webhook], watch: AlertRules) -> Mapping[str, Row]:

@@ -61,7 +61,7 @@ async def _start_reading(tx: Tx) -> None:
     """Create the reader, so that no event is missed, even if no process sends webhooks yet."""
     if await tx.one(q.reader, name=READER) is None:
         end = await feed_end(tx)
-        await tx.one(q.put_reader, name=READER, **msgspec.structs.asdict(end))
+        await tx.one(q.put_reader, name=READER, **end._asdict())
 
 
 async def every(tx: Tx) -> list[Webhook]:

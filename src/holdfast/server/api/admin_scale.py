@@ -17,14 +17,11 @@ async def scale(server: ServerState, request: HttpRequest) -> Reply:
         raise StoreUnavailable("the jobs are being counted for the first time: ask again", code="not_ready")
     found = depths.queues
     if (listed := request.query.queue) is not None:
-        found = {name: found.get(name, QueueDepth()) for name in _names(listed)}
+        names = [check_name(name, "queue") for name in listed.split(",")]
+        found = {name: found.get(name, QueueDepth()) for name in names}
     total = sum(found.values(), QueueDepth())
     queues = {name: _load(depth) for name, depth in found.items()}
     return Reply(200, ScaleResponse(depths.counted_at, depths.slots, _load(total), queues))
-
-
-def _names(listed: str) -> list[str]:
-    return [check_name(name, "queue") for name in listed.split(",")]
 
 
 def _load(depth: QueueDepth) -> LoadView:

@@ -52,15 +52,11 @@ def _address(request: HttpRequest) -> bytes | None:
 def _unless_cached(
     request: HttpRequest, body: bytes, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Reply:
-    etag = _etag(body)
+    etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
     headers = (*headers, (b"etag", etag), (b"cache-control", b"no-cache"))
     if etag in request.headers.get(b"if-none-match", b""):
         return Reply(304, headers=headers)
     return Reply(200, body, headers, content_type)
-
-
-def _etag(body: bytes) -> bytes:
-    return b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
 
 
 def _openapi(server: ServerState) -> bytes:

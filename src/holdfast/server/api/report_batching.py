@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,27 +25,19 @@ class ReportBatching:
             "release": engine.release_many,
             "reject": engine.reject_many,
         }
-        self._groups: dict[tuple[str, str], _Batch] = {}
+        self._batchers: dict[tuple[str, str], Batcher[Any, Any]] = {}  # of a verb and a worker, while it reports
+        self._waiting: Counter[tuple[str, str]] = Counter()
 
     async def put(self, verb: str, worker: str, item: Any) -> Any:
         """The result of the report; an error is raised."""
-        send = partial(self._verbs[verb], worker)
-        group = self._groups.setdefault((verb, worker), _Batch(send))
+        key = verb, worker
+        batcher = self._batchers.get(key)
+        if batcher is None:
+            batcher = self._batchers[key] = Batcher(partial(self._verbs[verb], worker))
+        self._waiting[key] += 1
         try:
-            return await group.put(item)
+            return await batcher.put(item)
         finally:
-            if not group.users:
-                self._groups.pop((verb, worker), None)
-
-
-class _Batch:
-    def __init__(self, send: Callable[[list[Any]], Awaitable[Sequence[Any | HoldfastError]]]) -> None:
-        self._batches = Batcher(send)
-        self.users = 0
-
-    async def put(self, item: Any) -> Any:
-        self.users += 1
-        try:
-            return await self._batches.put(item)
-        finally:
-            self.users -= 1
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._batchers[key], self._waiting[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,13 +18,6 @@ REPORTS_MAX = 1000  # in one request
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-
-
-class NamedReport(Protocol):
-    """A report about one job."""
-
-    @property
-    def id(self) -> str: ...
 
 
 def check_report_size(body: wire.ReportsBody) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
+from holdfast.engine import Cursor
 from holdfast.errors import StoreError, TooMany, Unauthorized
 from holdfast.lifecycle import FINAL
 from holdfast.server.auth.authenticator import Caller
 from holdfast.server.http.route import HttpRequest, Reply, Stream
 from holdfast.server.live import feed as feeds
 from holdfast.server.live import sse
-from holdfast.server.live.event_buffer import BufferedEvent, LogPosition
+from holdfast.server.live.event_buffer import BufferedEvent
 from holdfast.server.live.feed import FeedWatcher, JobInfo
 from holdfast.server.live.stream_readers import (
     JobStreamReader,
@@ -93,15 +94,15 @@ def _last_event_id(request: HttpRequest) -> str:
     return request.headers.get(b"last-event-id", b"").decode("latin-1")
 
 
-async def _begin(server: ServerState, request: HttpRequest) -> tuple[LogPosition, str | None]:
+async def _begin(server: ServerState, request: HttpRequest) -> tuple[Cursor, str | None]:
     """The position to continue from, and the reason of a reset if events may be missing."""
     seen = _last_event_id(request)
     if not seen:
         return feeds.after_all_of(await server.feed.end()), None
     position, extent = sse.parse_position(seen), await server.engine.reads.log_extent()
-    if position[0] >= extent.beyond:
+    if position.pos >= extent.beyond:
         return feeds.after_all_of(await server.feed.end()), sse.AHEAD
-    return position, sse.PRUNED if position[0] < extent.pruned else None
+    return position, sse.PRUNED if position.pos < extent.pruned else None
 
 
 # -- a stream --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from holdfast.engine import NewWorker
 from holdfast.errors import Forbidden, HoldfastError, InvalidField
 from holdfast.model import Lease, Liveness
 from holdfast.model.names import check_name, quoted
-from holdfast.model.reports import Advanced, HeldLease, Settled
+from holdfast.model.reports import Advanced, Complete, Fail, HeldLease, Rejection, Release, Settled
 from holdfast.server.api import reports
 from holdfast.server.api.leases import jobs_of
 from holdfast.server.auth.authenticator import Caller
@@ -20,7 +20,7 @@ from holdfast.server.live.long_poll import Take
 from holdfast.server.live.waiting_claims import WaitingClaim
 from holdfast.server.state import ServerState
 
-Item = TypeVar("Item", bound=reports.NamedReport)
+Item = TypeVar("Item", Complete, Fail, Release, Rejection)
 Answer = TypeVar("Answer")
 Send = Callable[[str, list[Item]], Awaitable[Sequence[Answer | HoldfastError]]]  # a verb of the engine, for a worker
 

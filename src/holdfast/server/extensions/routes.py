@@ -234,16 +234,16 @@ def together(core: Sequence[Route], routes: Sequence[Route], mounts: Sequence[Mo
         alike = by_length[route.path.count("/")]
         for other in sorted(alike, key=lambda one: one.method != route.method):
             if _collide(route, other):
-                raise _collision(route.extension, route.name, other.extension, other.name)
+                raise _collision(route, other)
         alike.append(route)
     _check_parameters(everything)
     for one in mounts:
         for route in everything:
             if _is_below(route.path, one.path):
-                raise _collision(one.extension, one.name, route.extension, route.name)
+                raise _collision(one, route)
     for first, second in pairwise(sorted(mounts, key=lambda one: f"{one.path}/")):
         if _is_below(second.path, first.path):
-            raise _collision(second.extension, second.name, first.extension, first.name)
+            raise _collision(second, first)
     return everything
 
 
@@ -269,9 +269,7 @@ def _check_parameters(routes: Iterable[Route]) -> None:
             before = tuple("{}" if _is_name(each) else each for each in words[:place])
             other = named.setdefault(before, route)
             if other.path.split("/")[place] != word:
-                raise _collision(
-                    route.extension, route.name, other.extension, other.name, ": one place in the paths has two names"
-                )
+                raise _collision(route, other, ": one place in the paths has two names")
 
 
 def _is_name(word: str) -> bool:
@@ -284,9 +282,13 @@ def _is_below(path: str, mounted: str) -> bool:
     return len(words) >= len(above) and all(one == two or _is_name(one) for one, two in zip(words, above, strict=False))
 
 
-def _collision(extension: str, name: str, other: str, its_name: str, why: str = "") -> Invalid:
-    one, two = (f"the extension {each}" if each else "the core" for each in (extension, other))
-    return Invalid(f"{name} of {one} collides with {its_name} of {two}{why}", code="duplicate_route")
+def _collision(route: Route | Mount, other: Route | Mount, why: str = "") -> Invalid:
+    one, two = (f"{each.name} of {_owner(each)}" for each in (route, other))
+    return Invalid(f"{one} collides with {two}{why}", code="duplicate_route")
+
+
+def _owner(route: Route | Mount) -> str:
+    return f"the extension {route.extension}" if route.extension else "the core"
 
 
 def scopes_of(routes: Iterable[Route | Mount], declared: Iterable[str] = ()) -> dict[str, frozenset[str]]:

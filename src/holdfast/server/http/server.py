@@ -24,15 +24,6 @@ RESERVED_FILES = 200  # file descriptors for the database, logs and other files
 STOP_SECONDS = 10
 
 
-async def serve(
-    server: ServerState, *, host: str, port: int, stop: asyncio.Event, on_ready: Callable[[str], None]
-) -> None:
-    """Serve until `stop` is set."""
-    async with served(server, host=host, port=port) as url:
-        on_ready(url)
-        await stop.wait()
-
-
 @asynccontextmanager
 async def served(
     server: ServerState,

@@ -6,12 +6,11 @@ from bisect import bisect_right
 
 import msgspec
 
+from holdfast.engine import Cursor
 from holdfast.model import Event
 
 ENTRIES_MAX = 10_000
 KIB = 1024
-
-LogPosition = tuple[int, str, int]  # (pos, job id, seq): the fields of a `Cursor`
 
 
 class BufferedEvent:
@@ -21,7 +20,7 @@ class BufferedEvent:
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.position: LogPosition = (event.pos, event.job_id, event.seq)
+        self.position = Cursor(event.pos, event.job_id, event.seq)
         self.text: bytes | None = None
         self.weight = 1 if event.data is None else 1 + len(msgspec.json.encode(event.data)) // KIB
 
@@ -29,12 +28,12 @@ class BufferedEvent:
 class EventBuffer:
     """All events after `begin` up to `end`; the oldest are dropped when the buffer is full."""
 
-    def __init__(self, at: LogPosition) -> None:
+    def __init__(self, at: Cursor) -> None:
         self.begin = self.end = at
         self._lines: list[BufferedEvent] = []
         self._weight = 0
 
-    def add(self, entries: list[BufferedEvent], end: LogPosition) -> None:
+    def add(self, entries: list[BufferedEvent], end: Cursor) -> None:
         self._lines += entries
         self._weight += sum(entry.weight for entry in entries)
         self.end = end
@@ -50,13 +49,9 @@ class EventBuffer:
         self.begin = self._lines[gone - 1].position
         del self._lines[:gone]
 
-    def holds(self, position: LogPosition) -> bool:
+    def holds(self, position: Cursor) -> bool:
         """Whether all later events are in the buffer."""
         return position >= self.begin
 
-    def after(self, position: LogPosition) -> list[BufferedEvent]:
-        return self._lines[bisect_right(self._lines, position, key=_place) :]
-
-
-def _place(entry: BufferedEvent) -> LogPosition:
-    return entry.position
+    def after(self, position: Cursor) -> list[BufferedEvent]:
+        return self._lines[bisect_right(self._lines, position, key=lambda entry: entry.position) :]

@@ -7,15 +7,12 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from holdfast.clock import Clock
 from holdfast.engine import Cursor, Engine
-from holdfast.engine.reads.read import NOWHERE
 from holdfast.lifecycle import State
 from holdfast.model import Event
 from holdfast.outage_log import LoopFailures
-from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer, LogPosition
+from holdfast.server.live.event_buffer import BufferedEvent, EventBuffer
 from holdfast.store import Tx, q
 
 IDLE_SECONDS = 0.25  # between two polls while there are no events
@@ -46,15 +43,15 @@ class FeedWatcher:
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.since: LogPosition | None = None  # unread events come after this position
+        self.since: Cursor | None = None  # unread events come after this position
         self._notified = asyncio.Event()
 
-    def notify(self, since: LogPosition) -> None:
+    def notify(self, since: Cursor) -> None:
         if self.since is None:
             self.since = since
             self._notified.set()
 
-    def take(self) -> LogPosition | None:
+    def take(self) -> Cursor | None:
         since, self.since = self.since, None
         self._notified.clear()
         return since
@@ -65,7 +62,7 @@ class FeedWatcher:
 
 class FeedPage(NamedTuple):
     entries: list[BufferedEvent]
-    position: LogPosition  # to continue from
+    position: Cursor  # to continue from
     at_end: bool
 
 
@@ -83,7 +80,7 @@ class EventFeed:
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock = engine, clock
-        self._buffer = EventBuffer(_place(Cursor()))
+        self._buffer = EventBuffer(Cursor())
         self._watchers: dict[Key, set[FeedWatcher]] = {}
         self._reading, self._hinted = asyncio.Event(), asyncio.Event()
         self._starting, self._asking = asyncio.Lock(), asyncio.Lock()
@@ -126,7 +123,7 @@ class EventFeed:
 
     async def _compare_end(self) -> None:
         beyond = (await self._engine.reads.log_extent()).beyond
-        if self._buffer.end[0] >= beyond:
+        if self._buffer.end.pos >= beyond:
             log.warning("the database was restored to a time before events that were sent: event streams are reset")
             self._buffer, self._job_info = EventBuffer(await self.end()), {}
             self.replaced += 1
@@ -135,7 +132,7 @@ class EventFeed:
                     watch.notify(self._buffer.begin)
 
     @property
-    def last(self) -> LogPosition:
+    def last(self) -> Cursor:
         """The end of the part of the log that was read."""
         return self._buffer.end
 
@@ -146,17 +143,17 @@ class EventFeed:
             if self._restore_suspected:
                 await self._check_end()
             while not came or full:
-                events, end = await self._engine.reads.feed(Cursor(*self._buffer.end), limit=PAGE)
+                events, end = await self._engine.reads.feed(self._buffer.end, limit=PAGE)
                 if not events:
                     break
-                self._notify_watchers([BufferedEvent(event) for event in events], _place(end))
+                self._notify_watchers([BufferedEvent(event) for event in events], end)
                 came, full = True, len(events) == PAGE
             self._failures.succeeded()
         except Exception as error:
             self._failures.failed(error)
         return came
 
-    def _notify_watchers(self, entries: list[BufferedEvent], end: LogPosition) -> None:
+    def _notify_watchers(self, entries: list[BufferedEvent], end: Cursor) -> None:
         since = self._buffer.end
         self._buffer.add(entries, end)
         for entry in entries:
@@ -199,22 +196,22 @@ class EventFeed:
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    async def end(self) -> LogPosition:
+    async def end(self) -> Cursor:
         """The current end of the log."""
-        return _place(await self._engine.reads.feed_end())
+        return await self._engine.reads.feed_end()
 
-    async def read_after(self, position: LogPosition, key: Key) -> FeedPage:
+    async def read_after(self, position: Cursor, key: Key) -> FeedPage:
         """The next events for a key: from the buffer, or from the database for a stream that lags."""
         begin = self._buffer.begin
         if self._buffer.holds(position):
             return self._from_ring(position, key)
         async with self._pages:
-            events, after = await self._engine.reads.feed(Cursor(*position), limit=PAGE)
+            events, after = await self._engine.reads.feed(position, limit=PAGE)
         entries = [BufferedEvent(event) for event in events if _is_for(event, key)]
         # A page that is not full is complete up to its read, and so at least up to `begin`.
-        return FeedPage(entries, _place(after) if len(events) == PAGE else max(_place(after), begin), at_end=False)
+        return FeedPage(entries, after if len(events) == PAGE else max(after, begin), at_end=False)
 
-    def _from_ring(self, position: LogPosition, key: Key) -> FeedPage:
+    def _from_ring(self, position: Cursor, key: Key) -> FeedPage:
         found: list[BufferedEvent] = []
         for entry in self._buffer.after(position):
             if len(found) == PULL:
@@ -224,11 +221,11 @@ class EventFeed:
                 found.append(entry)
         return FeedPage(found, position, at_end=True)
 
-    def quiet_until(self, watch: FeedWatcher, position: LogPosition) -> LogPosition:
+    def quiet_until(self, watch: FeedWatcher, position: Cursor) -> Cursor:
         """For a stream that has read everything: the position up to which there is nothing more for it."""
         return position if watch.since is not None else max(position, self._buffer.end)
 
-    async def of_job(self, job_id: str, after: int, since: LogPosition | None) -> list[Event]:
+    async def of_job(self, job_id: str, after: int, since: Cursor | None) -> list[Event]:
         """Events of a job after that number. `since`: the buffer has them after this position, if it still has."""
         if since is not None and self._buffer.holds(since):
             found = [entry.event for entry in self._buffer.after(since) if entry.event.job_id == job_id]
@@ -271,16 +268,11 @@ def _is_for(event: Event, key: Key) -> bool:
     return (event.tenant if kind == "tenant" else event.job_id if kind == "job" else "") == name
 
 
-def before_all_of(position: LogPosition) -> LogPosition:
+def before_all_of(position: Cursor) -> Cursor:
     """The start of the events of its transaction; safe for all clients, because it contains no job id."""
-    return position[0], NOWHERE, 0
+    return Cursor(position.pos)
 
 
-def after_all_of(position: LogPosition) -> LogPosition:
+def after_all_of(position: Cursor) -> Cursor:
     """Where the events of its transaction have ended. Only if that one is over: it is when the log ends there."""
-    return position[0] + 1, NOWHERE, 0
-
-
-def _place(cursor: Cursor) -> LogPosition:
-    pos, job_id, seq = msgspec.structs.astuple(cursor)
-    return pos, job_id, seq
+    return Cursor(position.pos + 1)

@@ -9,11 +9,10 @@ from contextlib import suppress
 from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.redis_status import StatusCache
-from holdfast.engine import Engine
+from holdfast.engine import Cursor, Engine
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ids import is_uuid
 from holdfast.model.summary import JobSummary
-from holdfast.server.live.event_buffer import LogPosition
 from holdfast.server.live.feed import EventFeed, FeedWatcher, of_job
 
 JOBS_MAX = 5_000  # kept up to date by one server
@@ -37,7 +36,7 @@ class CachedJob(FeedWatcher):
         self.until = 0.0
         self.changes = 0
 
-    def notify(self, since: LogPosition) -> None:
+    def notify(self, since: Cursor) -> None:
         self.changes += 1
         self._changed[self.job_key] = self
         self._any_notified.set()

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine import Cursor
 from holdfast.engine.maintenance.worker_events import VERB as WORKER
 from holdfast.errors import Invalid
 from holdfast.ids import is_uuid
 from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model import Event
 from holdfast.server.api.views import part_progress
-from holdfast.server.live.event_buffer import LogPosition
 from holdfast.server.live.feed import JobInfo
 from holdfast.wire import JobEvent, OperatorEvent, StreamReset, WorkerEvent
 
@@ -83,16 +83,15 @@ def _state_name(state: str | None, about: JobInfo | None) -> str | None:
 # -- Last-Event-ID ---------------------------------------------------------------------------------------------
 
 
-def position_text(position: LogPosition) -> str:
-    pos, job_id, seq = position
-    return f"{pos}.{seq}.{job_id}"
+def position_text(position: Cursor) -> str:
+    return f"{position.pos}.{position.seq}.{position.job_id}"
 
 
-def parse_position(text: str) -> LogPosition:
+def parse_position(text: str) -> Cursor:
     found = _PLACE.fullmatch(text)
     if found is None or not is_uuid(found[3]) or int(found[1]) >= 2**63 or int(found[2]) >= 2**31:
         raise unknown_event_id()
-    return int(found[1]), found[3], int(found[2])
+    return Cursor(int(found[1]), found[3], int(found[2]))
 
 
 def parse_seq(text: str) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast.engine import Cursor
 from holdfast.server.live import feed as feeds
 from holdfast.server.live import sse
-from holdfast.server.live.event_buffer import BufferedEvent, LogPosition
+from holdfast.server.live.event_buffer import BufferedEvent
 from holdfast.server.live.feed import EventFeed, FeedWatcher, JobInfo
 
 
@@ -73,7 +74,7 @@ class LogStreamReader:
         self,
         feed: EventFeed,
         watch: FeedWatcher,
-        position: LogPosition,
+        position: Cursor,
         is_wanted: Callable[[BufferedEvent, JobInfo | None], bool],
         text: Callable[[BufferedEvent, JobInfo | None], bytes],
         reset: str | None = None,

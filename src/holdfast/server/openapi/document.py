@@ -243,14 +243,7 @@ def _refusal(status: int) -> Json:
 
 def _path_parameters(route: Route) -> list[Json]:
     return [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": "" if route.extension else described(name, "path") or "",
-            "schema": {"type": "string"},
-            "example": PATH_EXAMPLES.get(name, name),
-        }
+        _parameter("path", name, "" if route.extension else described(name, "path"), PATH_EXAMPLES.get(name, name))
         for name in map(wire.camel, _PARAMETER.findall(route.path))
     ]
 
@@ -258,15 +251,14 @@ def _path_parameters(route: Route) -> list[Json]:
 def _query_parameters(route: Route) -> list[Json]:
     if route.query is None:
         return []
-    _, found = msgspec.json.schema_components([route.query], ref_template=REF)
-    schema = found[route.query.__name__]
-    required = schema.get("required", [])
+    kind = route.query.__name__
+    schema = msgspec.json.schema_components([route.query], ref_template=REF)[1][kind]
     return [
         {
             "name": name,
             "in": "query",
-            "required": name in required,
-            "description": _own(inner) if route.extension else described(name, route.query.__name__) or "",
+            "required": name in schema.get("required", []),
+            "description": _own(inner) if route.extension else described(name, kind) or "",
             "schema": without_null(inner),
         }
         for name, inner in schema["properties"].items()
@@ -280,13 +272,17 @@ def _own(schema: Json) -> str:
 
 
 def _header_parameter(header: Header) -> Json:
+    return _parameter("header", header.name, header.about, header.example)
+
+
+def _parameter(place: str, name: str, about: str | None, example: str) -> Json:
     return {
-        "name": header.name,
-        "in": "header",
-        "required": False,
-        "description": header.about,
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": about or "",
         "schema": {"type": "string"},
-        "example": header.example,
+        "example": example,
     }
 
 
