@@ -63,8 +63,8 @@ class HttpConnection:
     async def _get(self, path: str, shape: type[T], *, wait: float = 0, **more: Any) -> T:
         return self._read(await self._request("GET", path, timeout=self._timeout + wait, **more), shape)
 
-    async def _post(self, path: str, body: Any, shape: type[T], *, wait: float = 0, **more: Any) -> T:
-        return self._read(await self._request("POST", path, body, timeout=self._timeout + wait, **more), shape)
+    async def _post(self, path: str, body: Any, shape: type[T], **more: Any) -> T:
+        return self._read(await self._request("POST", path, body, **more), shape)
 
     def _read(self, answer: httpx2.Response, shape: type[T]) -> T:
         try:
