@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.clock import Clock, MovableClock
-from holdfast.engine import Engine
+from holdfast.engine import Cursor, Engine
 from holdfast.engine.admin import queues
 from holdfast.engine.cancel import cancel
 from holdfast.engine.reads.read import Extent
@@ -132,8 +132,8 @@ async def test_the_event_buffer_is_bounded_by_the_size_of_events(engine: Engine,
 
 def test_a_cursor_without_a_job_skips_no_event() -> None:
     low, middle, high = (f"{digit}0000000-0000-7000-8000-000000000000" for digit in "05f")
-    assert feeds.before_all_of((7, middle, 1)) < (7, low, 1), "the rest of a transaction comes behind it"
-    assert (7, high, 9) < feeds.after_all_of((7, middle, 1)) < (8, low, 1)
+    assert feeds.before_all_of(Cursor(7, middle, 1)) < (7, low, 1), "the rest of a transaction comes behind it"
+    assert (7, high, 9) < feeds.after_all_of(Cursor(7, middle, 1)) < (8, low, 1)
 
 
 @pytest.mark.postgres

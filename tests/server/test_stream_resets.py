@@ -1,6 +1,6 @@
 """A stream that cannot go on from where its client was says so, instead of being silent."""
 
-from holdfast.engine import Engine, Retention
+from holdfast.engine import Cursor, Engine, Retention
 from holdfast.model import NewJob
 from holdfast.server.live.sse import parse_position, position_text
 from tests.engine.log import settled
@@ -21,7 +21,7 @@ async def place_now(served: Served) -> str:
 
 async def test_a_last_event_id_ahead_of_the_log_resets_the_stream(served: Served) -> None:
     pos, job, seq = parse_position(await place_now(served))
-    ahead = position_text((pos + 10**6, job, seq))
+    ahead = position_text(Cursor(pos + 10**6, job, seq))
     async with watching(served, "/events", last=ahead) as reader:
         said = await reader.next()
         assert said is not None
