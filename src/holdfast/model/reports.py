@@ -35,7 +35,7 @@ _WIRE_NAMES = {
 
 
 class HeldLease(msgspec.Struct, frozen=True, rename=_WIRE_NAMES, forbid_unknown_fields=True):
-    """A job and the token it is held by. A report about the job has them too."""
+    """A job and the token it is held by."""  # the docstring is in the OpenAPI document
 
     id: str
     token: str
