@@ -16,7 +16,7 @@ from holdfast.worker.executor import HandlerResources
 from holdfast.worker.runtime import Worker
 from tests.dispatch.harness import create_jobs, listening_worker, producer, until
 from tests.dispatch.sample_jobs import QUEUES, app
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 RECONNECT_SECONDS = 50.0  # five times the documented bound
 
@@ -92,7 +92,7 @@ async def wait_until_all_final(engine: Engine) -> None:
     await eventually(all_final)
 
 
-class RunChecker(Stage):
+class RunChecker(WorkerHarness):
     """Checks the jobs and the handler log of a finished run."""
 
     def __init__(self, folder: Path, engine: Engine) -> None:

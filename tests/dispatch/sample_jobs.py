@@ -13,7 +13,7 @@ from holdfast.model import Job, NewJob
 from holdfast.sdk.app import App
 from holdfast.worker.context import Context
 from holdfast.worker.outcomes import Permanent, Retry
-from tests.worker.stories.diary import VARIABLE, note
+from tests.worker.real_processes.handler_log import VARIABLE, note
 
 QUEUES = ("mail", "video")  # each has its own workers
 UNSERVED_QUEUE = "attic"  # no worker serves it

@@ -21,7 +21,7 @@ from tests.dispatch.faults import FAULTS, Fault, FaultContext
 from tests.dispatch.sample_jobs import PRIORITIES, QUEUES, SampleJobs
 from tests.dispatch.unreliable_broker import UnreliableBroker
 from tests.servers.proxy import Proxy
-from tests.worker.stories.diary import VARIABLE
+from tests.worker.real_processes.handler_log import VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
@@ -38,7 +38,7 @@ CELLS = [
 
 @pytest.fixture(autouse=True)
 def handler_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "diary"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "handler-log"))
 
 
 @pytest.mark.sampled(8)

@@ -28,7 +28,7 @@ from tests.dispatch.harness import (
 )
 from tests.dispatch.sample_jobs import PRIORITIES, QUEUES, SampleJobs
 from tests.servers.proxy import Proxy
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
@@ -161,10 +161,10 @@ async def test_worker_processes_survive_a_crash_of_their_broker(
 ) -> None:
     """S13, L6: kill -9 in the middle of the run, then a restart without data."""
     settings, samples = backend.settings(fresh_postgres_url, poll_seconds=POLL_SECONDS), SampleJobs()
-    stage = Stage(tmp_path, settings)
+    harness = WorkerHarness(tmp_path, settings)
     try:
         async with producer(settings) as creator:
-            command = await stage.start("--app", "tests.dispatch.sample_jobs:app", "--queues", ",".join(QUEUES))
+            command = await harness.start("--app", "tests.dispatch.sample_jobs:app", "--queues", ",".join(QUEUES))
             for wave in range(9):
                 if wave == 3:
                     await asyncio.to_thread(backend.server.stop, kill=True)
@@ -180,4 +180,4 @@ async def test_worker_processes_survive_a_crash_of_their_broker(
             assert samples.found(found) == samples.expected
             assert await command.stop() == 0
     finally:
-        await stage.close()
+        await harness.close()

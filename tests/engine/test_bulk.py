@@ -7,7 +7,7 @@ from holdfast.errors import Conflict, IllegalMove
 from holdfast.lifecycle import State
 from holdfast.model import NewJob
 
-NOBODY = "00000000-0000-7000-8000-000000000000"
+UNKNOWN_JOB = "00000000-0000-7000-8000-000000000000"
 
 
 async def test_concurrent_cancels_answer_or_refuse_each_job_separately(engine: Engine, worker: str) -> None:
@@ -25,7 +25,7 @@ async def test_concurrent_cancels_answer_or_refuse_each_job_separately(engine: E
             await engine.complete(worker, lease.id, lease.token)
 
     answers = await asyncio.gather(
-        *map(engine.cancel, (waiting, running, ended, firm, NOBODY, "no id")), return_exceptions=True
+        *map(engine.cancel, (waiting, running, ended, firm, UNKNOWN_JOB, "no id")), return_exceptions=True
     )
 
     assert [type(answer).__name__ for answer in answers] == [

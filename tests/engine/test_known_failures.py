@@ -152,7 +152,7 @@ async def test_k9_a_worker_row_may_be_deleted_before_or_after_its_jobs_are_reape
 async def test_k9_a_worker_that_restarts_under_its_old_id_does_not_inherit_its_leases(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
-    """K9b (procrastinate#1518): a pod came back with the same name, and its heartbeat revived leases nobody ran."""
+    """K9b (procrastinate#1518): a pod came back with the same name, and its heartbeat revived unused leases."""
     old = await run(engine, worker, instance="before")
     new = await run(engine, worker, instance="after")
     for _ in range(3):

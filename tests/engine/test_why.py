@@ -70,7 +70,7 @@ async def test_why_reports_a_delay(engine: Engine, worker: str, clock: MovableCl
 
 async def test_why_reports_a_paused_queue(engine: Engine, worker: str) -> None:
     job = await engine.create(NewJob(type="n", queue="mail"))
-    await engine.queues.pause("mail", tenant="somebody else")
+    await engine.queues.pause("mail", tenant="another tenant")
     assert await answer(engine, job.id) is None
     await engine.queues.pause("mail", by="ann")
     assert await answer(engine, job.id) == ("queue", "queue 'mail' is paused since 00:00:00 UTC by ann")

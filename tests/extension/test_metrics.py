@@ -32,7 +32,7 @@ from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import serving
 from tests.worker.in_process import until
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 from tests.worker.test_metrics import Page
 
 REPOSITORY = str(Path(__file__).parents[2])

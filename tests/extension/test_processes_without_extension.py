@@ -17,7 +17,7 @@ from tests.extension import accounts, other, toy
 from tests.extension.workers import SETTINGS, kill, workers
 from tests.server.processes import server_process
 from tests.server.steps import ADMIN, bearer
-from tests.worker.stories.stage import ROOT, eventually
+from tests.worker.real_processes.harness import ROOT, eventually
 
 APP = "tests.extension.accounts:app"
 

@@ -19,7 +19,7 @@ from tests.cli.background import Background
 from tests.extension import toy
 from tests.server.steps import bearer, serving
 from tests.worker.in_process import working
-from tests.worker.stories.stage import ROOT, eventually
+from tests.worker.real_processes.harness import ROOT, eventually
 
 
 @pytest.fixture

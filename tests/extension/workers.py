@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.cli.processes import environment
-from tests.worker.stories.stage import MARK, ROOT, Command
+from tests.worker.real_processes.harness import MARK, ROOT, Command
 
 Starts = Callable[..., Awaitable[Command]]
 SETTINGS = {"HOLDFAST_SWEEP_SECONDS": "1", "HOLDFAST_STARTUP_GRACE_SECONDS": "1", "HOLDFAST_STOP_GRACE_SECONDS": "2"}
@@ -24,7 +24,7 @@ async def workers(url: str, folder: Path) -> AsyncIterator[Starts]:
         log = folder / f"log-{mark}"
         with log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.worker.stories.dying_command", "worker", "--app", app),
+                *(sys.executable, "-m", "tests.worker.real_processes.dying_command", "worker", "--app", app),
                 cwd=ROOT,
                 env=environment(HOLDFAST_DATABASE_URL=url, **SETTINGS, **{MARK: mark}),
                 stdin=asyncio.subprocess.DEVNULL,

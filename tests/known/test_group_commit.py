@@ -39,7 +39,7 @@ async def test_an_error_after_the_commit_does_not_create_the_jobs_again(
     """15 requests became 41 jobs: the error of the acceptance was taken for that of the creates."""
 
     async def failing(*_: Any) -> Any:
-        raise Conflict("no error that anybody expects here")
+        raise Conflict("an unexpected error")
 
     async with serving(store_url) as served:
         await served.engine.job_types.declare(JobType(name="REPORT", lifecycle="orchestration"))

@@ -16,10 +16,10 @@ from holdfast.store.advisory_locks import worker_lock
 from holdfast.store.migrate import migrate
 from holdfast.store.presence import open_presence
 from tests.servers.postgres import running
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
-from tests.worker.stories_db.conftest import stage  # noqa: F401
-from tests.worker.stories_db.test_lost_connections import OpenStage
+from tests.worker.real_databases.conftest import harness  # noqa: F401
+from tests.worker.real_databases.test_lost_connections import OpenHarness
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = pytest.mark.postgres
 
@@ -37,7 +37,7 @@ class Operator:
         self._connection, self._key = connection, key
 
     @classmethod
-    async def of(cls, on: Stage, url: str) -> "Operator":
+    async def of(cls, on: WorkerHarness, url: str) -> "Operator":
         async def instances() -> list[str]:
             return await (await on.engine()).polls.instances()
 
@@ -71,10 +71,10 @@ async def all_connections_left(url: str) -> list["asyncpg.Connection[asyncpg.Rec
 @pytest.mark.slow
 async def test_a_job_that_blocks_the_event_loop_is_kept_although_its_connections_are_terminated(
     fresh_postgres_url: str,
-    stage: OpenStage,  # noqa: F811
+    harness: OpenHarness,  # noqa: F811
 ) -> None:
     """The event loop cannot come back to hold the lock; the heartbeat process does."""
-    on = await stage(fresh_postgres_url)
+    on = await harness(fresh_postgres_url)
     await on.start("--queues", "blocked")
     await on.start("--queues", "watcher")
     job = await jobs.holding_the_gil.options(queue="blocked").enqueue(seconds=15)
@@ -82,7 +82,7 @@ async def test_a_job_that_blocks_the_event_loop_is_kept_although_its_connections
     operator = await Operator.of(on, fresh_postgres_url)
     await eventually(operator.both_hold)
     ended = 0
-    while not on.diary.notes("returned", job.id):
+    while not on.handler_log.notes("returned", job.id):
         ended += len(await operator.holders())
         await operator.end()
         await asyncio.sleep(2.5)
@@ -93,11 +93,11 @@ async def test_a_job_that_blocks_the_event_loop_is_kept_although_its_connections
 
 
 @pytest.mark.slow
-async def test_at_max_connections_a_live_worker_keeps_its_jobs(stage: OpenStage) -> None:  # noqa: F811
+async def test_at_max_connections_a_live_worker_keeps_its_jobs(harness: OpenHarness) -> None:  # noqa: F811
     """Its listening session is cut and finds no free connection again; its heartbeats go on."""
     with running(settings=["max_connections=20", "superuser_reserved_connections=0"]) as server:
         await migrate(server.dsn())
-        on = await stage(server.dsn())
+        on = await harness(server.dsn())
         await on.start("--queues", "here")
         await on.start("--queues", "watcher")
         job = await jobs.on_the_loop.options(queue="here").enqueue(seconds=12)

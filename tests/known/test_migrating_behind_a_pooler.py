@@ -10,7 +10,7 @@ import pytest
 from holdfast.store import migrate as migrating
 from holdfast.store.migrate import migrate, migrations
 from tests.conftest import administer, with_database
-from tests.worker.stories_db.pgbouncer import PROGRAM, pooled
+from tests.worker.real_databases.pgbouncer import PROGRAM, pooled
 
 pytestmark = pytest.mark.postgres
 NAMES = [migration.name for migration in migrations("postgres")]

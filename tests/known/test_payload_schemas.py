@@ -27,7 +27,7 @@ from holdfast.settings import Settings
 from tests.cli.background import Background
 from tests.cli.processes import holdfast
 from tests.server.steps import Served, serving
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 
 
 class Colour(enum.Enum):

@@ -22,7 +22,7 @@ from holdfast.engine import Engine
 from holdfast.lifecycle import State
 from holdfast.settings import Settings
 from tests.cli.processes import environment
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

@@ -19,7 +19,7 @@ from tests.model.reference import HURRY, MACHINES, Job, Model, Refused, Request,
 
 T = TypeVar("T")
 
-NOBODY = "00000000-0000-4000-8000-000000000000"
+UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 QUEUES = ("mail", "media")
 
 JOBS = Query(
@@ -38,7 +38,7 @@ ATTEMPTS = Query(
 picks = st.integers(0, 1 << 12)
 chances = st.sampled_from((0.0, 0.25, 0.75))
 # Mostly the lease that is held; else a write that must be refused, or is the repeat of one that was not.
-grips = st.sampled_from(("held",) * 5 + ("earlier", "earlier", "another job's", "another worker's", "nobody's"))
+grips = st.sampled_from(("held",) * 5 + ("earlier", "earlier", "another job's", "another worker's", "unknown"))
 requests = st.builds(
     Request,
     lifecycle=st.sampled_from(tuple(MACHINES)),
@@ -148,8 +148,8 @@ class EngineBesideModel(RuleBasedStateMachine):
             job = ended[pick % len(ended)]
             done = job.executions[pick // 7 % len(job.executions)]
             return job, done.token, done.worker
-        if how == "nobody's" or not running:
-            return self.job(pick), (NOBODY, "x")[pick % 2], self.worker(pick)
+        if how == "unknown" or not running:
+            return self.job(pick), (UNKNOWN_ID, "x")[pick % 2], self.worker(pick)
         job = running[pick % len(running)]
         assert job.token
         assert job.worker
@@ -344,7 +344,7 @@ class EngineBesideModel(RuleBasedStateMachine):
     def time_passes_under_watch(self, sweeps: int, chance: float) -> None:
         self.model.chance = self.database.ids.chance = chance
         for _ in range(sweeps):
-            self.database.clock.advance(19)  # less than two intervals: nobody will say that there was a gap
+            self.database.clock.advance(19)  # less than two intervals: no gap in the sweeps
             wanted = self.model.reap()
             assert {row["id"] for row in self.run(self.engine.maintenance.reap())} == wanted
         self.both(self.model.requeue_due, self.engine.maintenance.requeue_due())

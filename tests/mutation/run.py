@@ -208,7 +208,7 @@ def first_failure_without_mutants() -> str | None:
 
 
 def hunt(mutants: list[Mutant]) -> list[Mutant]:
-    """Run them all, say how each ended, and return those that nobody noticed."""
+    """Run them all, print how each ended, and return the survivors."""
     survivors = []
     with ThreadPoolExecutor(PARALLEL) as pool:
         for mutant, (killer, seconds) in zip(mutants, pool.map(timed_killer, mutants), strict=True):

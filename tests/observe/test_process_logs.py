@@ -22,7 +22,7 @@ from tests.cli.processes import PROGRAM, SECONDS, environment, holdfast, on_term
 from tests.observe.captured import json_lines
 from tests.server.processes import server_process
 from tests.server.steps import SECRET
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 
 APP = "tests.observe.logged_app:app"
 ROOT = Path(__file__).parents[2]

@@ -93,7 +93,7 @@ def _child(how: str) -> int:
     if how == "fork" and (child := os.fork()):
         return child
     if how == "fork":
-        os.close(sys.stdout.fileno())  # else whoever reads it waits for us
+        os.close(sys.stdout.fileno())  # otherwise its reader would wait for us
         time.sleep(CHILD_SECONDS)
         os._exit(0)
     return 0

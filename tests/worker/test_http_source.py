@@ -26,9 +26,9 @@ from tests.cli.processes import holdfast
 from tests.client.fault_proxy import FaultProxy
 from tests.server.steps import Served, serving
 from tests.worker.in_process import until
-from tests.worker.stories import app as jobs
-from tests.worker.stories.conftest import PROC
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.conftest import PROC
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 NO_SUCH_KEY = "hfw_0000000000000000_00000000000000000000000000000000"
 
@@ -312,7 +312,7 @@ async def test_an_unreachable_server_is_retried_and_a_rejected_key_ends_the_work
 # -- real processes: `holdfast worker --server` -----------------------------------------------------------------------
 
 
-class RemoteStage(Stage):
+class RemoteHarness(WorkerHarness):
     """Its workers know a server and a key, and no database."""
 
     def _environment(self) -> dict[str, str]:
@@ -320,19 +320,19 @@ class RemoteStage(Stage):
 
 
 @asynccontextmanager
-async def remote(url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[FaultProxy, RemoteStage]]:
-    """Servers on the database, a gate before them, and a stage for workers that go through it."""
+async def remote(url: str, folder: Path, **settings: Any) -> AsyncIterator[tuple[FaultProxy, RemoteHarness]]:
+    """Servers on the database, a proxy before them, and a harness for workers that connect through it."""
     if not PROC:
         pytest.skip("the processes of a worker are found by their environment, in /proc")
     settings = {"lease_seconds": 6, "heartbeat_seconds": 1, "sweep_seconds": 0.5, "startup_grace_seconds": 0} | settings
     jobs.app.settings = Settings(database_url=url, **settings)
     async with serving(url, **settings) as served, FaultProxy.to(served.url) as gate:
         key = (await served.register(name="far away"))["apiKey"]
-        stage = RemoteStage(folder, msgspec.structs.replace(jobs.app.settings, worker_key=key))
+        harness = RemoteHarness(folder, msgspec.structs.replace(jobs.app.settings, worker_key=key))
         try:
-            yield gate, stage  # type: ignore[misc]
+            yield gate, harness  # type: ignore[misc]
         finally:
-            await stage.close()
+            await harness.close()
             await jobs.app.close()
 
 
@@ -378,7 +378,7 @@ async def test_a_remote_worker_loses_no_job_when_its_server_is_replaced(
             await on.started(job)
         gate.lead_to("http://127.0.0.1:1")
         short = await jobs.innocent.enqueue_many([{"seconds": 0.01}] * 50)
-        await eventually(lambda: all(on.diary.notes("returned", job.id) for job in running))
+        await eventually(lambda: all(on.handler_log.notes("returned", job.id) for job in running))
         async with serving(fresh_postgres_url, sweep_seconds=0.5) as second:
             gate.lead_to(second.url)
             finals = [await on.final(job) for job in (*running, *short)]

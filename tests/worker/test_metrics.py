@@ -15,11 +15,11 @@ from holdfast.model import NewJob
 from holdfast.observe.instruments import Histogram
 from holdfast.observe.worker_metrics import WorkerMetrics
 from tests.worker.counted_app import app as counted
-from tests.worker.stories.conftest import stage
-from tests.worker.stories.stage import Command, Stage, eventually
+from tests.worker.real_processes.conftest import harness
+from tests.worker.real_processes.harness import Command, WorkerHarness, eventually
 from tests.worker.test_http_source import remote
 
-__all__ = ["stage"]
+__all__ = ["harness"]
 
 APP = ("--app", "tests.worker.counted_app:app")
 OURS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800)
@@ -74,7 +74,7 @@ ON_POSTGRES = pytest.mark.parametrize(
     "store_url", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
 
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 
 class Page:
@@ -135,7 +135,7 @@ async def until(command: Command, condition: Callable[[Page], object]) -> Page:
     return found
 
 
-async def create(on: Stage, *types: str, **payload: Any) -> None:
+async def create(on: WorkerHarness, *types: str, **payload: Any) -> None:
     await (await on.engine()).create_many([NewJob(type=each, payload=payload) for each in types])
 
 
@@ -166,9 +166,9 @@ def test_metrics_without_samples_have_their_labels_and_buckets() -> None:
         assert (instrument.buckets if isinstance(instrument, Histogram) else ()) == buckets, name
 
 
-async def test_two_processes_report_all_metrics_on_one_port(stage: OpenStage, tmp_path: Path) -> None:
+async def test_two_processes_report_all_metrics_on_one_port(harness: OpenHarness, tmp_path: Path) -> None:
     """R000-60..72, R002-50..53: success, retry, death and rejection, as Prometheus reads them; C-35."""
-    on = await stage()
+    on = await harness()
     command = await on.start(*APP, "--processes", "2", "--concurrency", "4", "--metrics-port", "0", ready=2)
     first = await read(command)
     check_form(first)
@@ -217,9 +217,9 @@ async def test_two_processes_report_all_metrics_on_one_port(stage: OpenStage, tm
     assert not any("Traceback" in line for line in ours)  # but those of its handlers
 
 
-async def test_queue_depth_is_reported_once_for_all_processes(stage: OpenStage) -> None:
+async def test_queue_depth_is_reported_once_for_all_processes(harness: OpenHarness) -> None:
     """R000-71: each of them sees the same queue."""
-    on = await stage()
+    on = await harness()
     command = await on.start(*APP, "--queues", "elsewhere", "--processes", "2", "--metrics-port", "0", ready=2)
     await create(on, *["passes"] * 7)
     page = await until(command, lambda page: page.value("job_queue_depth", job_type="passes"))
@@ -232,9 +232,9 @@ async def test_queue_depth_is_reported_once_for_all_processes(stage: OpenStage) 
 
 
 @ON_POSTGRES
-async def test_counters_never_decrease_when_processes_are_killed(stage: OpenStage) -> None:
+async def test_counters_never_decrease_when_processes_are_killed(harness: OpenHarness) -> None:
     """A process that dies loses its running jobs, and not the counters it has reported."""
-    on = await stage(lease_seconds=3, heartbeat_seconds=1, sweep_seconds=0.5)
+    on = await harness(lease_seconds=3, heartbeat_seconds=1, sweep_seconds=0.5)
     command = await on.start(*APP, "--processes", "2", "--metrics-port", "0", ready=2)
     await create(on, *["passes"] * 10)
     before = await until(
@@ -264,8 +264,8 @@ async def test_counters_never_decrease_when_processes_are_killed(stage: OpenStag
 
 
 @ON_SQLITE
-async def test_a_process_that_does_not_answer_keeps_its_last_metrics(stage: OpenStage, tmp_path: Path) -> None:
-    on = await stage(lease_seconds=60)
+async def test_a_process_that_does_not_answer_keeps_its_last_metrics(harness: OpenHarness, tmp_path: Path) -> None:
+    on = await harness(lease_seconds=60)
     command = await on.start(*APP, "--metrics-port", "0")
     await create(on, "passes")
     await until(command, lambda page: page.value("job_processed_total", job_type="passes", status="succeeded") == 1)
@@ -281,8 +281,8 @@ async def test_a_process_that_does_not_answer_keeps_its_last_metrics(stage: Open
 
 
 @ON_SQLITE
-async def test_readyz_fails_while_a_worker_process_is_missing(stage: OpenStage) -> None:
-    on = await stage(stop_grace_seconds=60)
+async def test_readyz_fails_while_a_worker_process_is_missing(harness: OpenHarness) -> None:
+    on = await harness(stop_grace_seconds=60)
     command = await on.start(*APP, "--processes", "2", "--metrics-port", "0", ready=2)
 
     async def ready() -> bool:
@@ -303,11 +303,11 @@ async def test_readyz_fails_while_a_worker_process_is_missing(stage: OpenStage) 
 
 @ON_SQLITE
 async def test_readyz_fails_while_the_maintenance_loop_keeps_crashing(
-    stage: OpenStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mended = tmp_path / "mended"
     monkeypatch.setenv("MENDED_FILE", str(mended))
-    on = await stage()
+    on = await harness()
     command = await on.start("--app", "tests.worker.dying_loop_app:app", "--metrics-port", "0")
 
     async def names_the_loop() -> bool:

@@ -7,7 +7,7 @@ from holdfast.engine import Engine
 from holdfast.model import NewJob
 from holdfast.store import open_store
 from tests.cli.background import Background
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 
 REPOSITORY = str(Path(__file__).parents[2])
 # A worker that nothing makes beat in the time of this test, but the setting of one lifecycle.

@@ -24,9 +24,9 @@ from holdfast.settings import Settings
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Command, Stage
-from tests.worker.stories_db.ledger import Ledger, all_done
+from tests.worker.real_databases.ledger import Ledger, all_done
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import Command, WorkerHarness
 
 FAULTS = ("away", "cut", "silent", "deaf", "ended", "frozen")
 FAULT_SECONDS = (0.2, 2.5)
@@ -90,7 +90,7 @@ async def churn(url: str, folder: Path, *, seed: int, seconds: float, processes:
     """`url`: of an empty, migrated database. Every job that is handed in succeeds; the answer says at what cost."""
     async with Proxy.to(url) as proxy:
         jobs.app.settings = Settings(database_url=url)
-        on = Stage(folder, Settings(database_url=proxy.url))
+        on = WorkerHarness(folder, Settings(database_url=proxy.url))
         try:
             command = await on.start("--processes", str(processes), ready=processes)
             faults = Faults(seed, proxy, url, command)
@@ -125,12 +125,12 @@ async def _hand_in(faults: Faults, seconds: float) -> list[str]:
     return ids
 
 
-async def _cost(on: Stage, ids: list[str], faults: Counter[str]) -> Cost:
+async def _cost(on: WorkerHarness, ids: list[str], faults: Counter[str]) -> Cost:
     ledger: Ledger = await all_done(on, ids, 120)
     cost = Cost(len(ids), faults, reaped=ledger.reaped())
     for event in ledger.events:
         if event.verb == "release":
-            ran = any(note["epoch"] == event.epoch for note in on.diary.notes("started", event.job_id))
+            ran = any(note["epoch"] == event.epoch for note in on.handler_log.notes("started", event.job_id))
             cost.given_back_without_a_run += not ran
         elif event.verb == "fail":
             cost.failed[event.reason] += 1

@@ -1,4 +1,4 @@
-"""An app on each store, and a stage for real worker processes."""
+"""An app on each store, and a harness for real worker processes."""
 
 from collections.abc import AsyncIterator
 
@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import App
 from holdfast.settings import Settings
-from tests.worker.stories_db.conftest import stage
+from tests.worker.real_databases.conftest import harness
 
-__all__ = ["stage"]
+__all__ = ["harness"]
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ async def test_a_single_worker_releases_no_prefetched_job(app: App) -> None:
             handed_in = [await long.enqueue(), *await quick.enqueue_many([{}] * 10)]
             await until(lambda: at_work.worker.slots.buffer)
             await asyncio.sleep(1.5)
-            assert at_work.worker.slots.buffer, "nobody else could start them"
+            assert at_work.worker.slots.buffer, "no other worker could start them"
             at_work.worker.on_heartbeat(HeartbeatResult(renewed=True, fleet=Fleet(live=2)))
             await until(lambda: not at_work.worker.slots.buffer)
             gate.set()

@@ -13,8 +13,8 @@ from holdfast.lifecycle import State
 from holdfast.worker import outcomes
 from tests.servers.proxy import Proxy
 from tests.worker.in_process import until, working
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 AWAY = StoreUnavailable("the database is away, on purpose")
 
@@ -22,16 +22,16 @@ AWAY = StoreUnavailable("the database is away, on purpose")
 @pytest.mark.slow
 @pytest.mark.postgres
 async def test_a_database_outage_of_two_seconds_does_not_fail_a_healthy_job(
-    fresh_postgres_url: str, stage: Callable[..., Awaitable[Stage]]
+    fresh_postgres_url: str, harness: Callable[..., Awaitable[WorkerHarness]]
 ) -> None:
     """On the loop, in a thread and in a child process, each with a single attempt."""
     async with Proxy.to(fresh_postgres_url) as proxy:
-        on = await stage(fresh_postgres_url, through=proxy.url)
+        on = await harness(fresh_postgres_url, through=proxy.url)
         await on.start()
         kinds = (jobs.reports_on_the_loop, jobs.reports_in_a_thread, jobs.reports_in_a_process)
         running = [await kind.enqueue() for kind in kinds]
         for job in running:
-            await eventually(lambda job=job: len(on.diary.notes("stepped", job.id)) >= 3)
+            await eventually(lambda job=job: len(on.handler_log.notes("stepped", job.id)) >= 3)
         await proxy.go_away()
         await asyncio.sleep(2.5)  # the outage itself
         await proxy.come_back()
@@ -39,7 +39,7 @@ async def test_a_database_outage_of_two_seconds_does_not_fail_a_healthy_job(
             ended = await on.final(job)
             assert (ended.state, ended.attempt, ended.failures, ended.lost) == (State.SUCCEEDED, 1, 0, 0), ended.error
             assert (ended.percent, ended.counters) == (100, {"done": jobs.REPORTS})
-            steps = [note["number"] for note in on.diary.notes("stepped", job.id)]
+            steps = [note["number"] for note in on.handler_log.notes("stepped", job.id)]
             assert steps == list(range(jobs.REPORTS)), "each function ran once, in order"
 
 

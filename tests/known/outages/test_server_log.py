@@ -10,7 +10,7 @@ import pytest
 from tests.logs import logged
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.servers.proxy import Proxy
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 

@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.lifecycle import State
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Command, Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import Command, WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 CLAIM_SECONDS = 2.5  # less than the grace: no claim begins later than 0.1 s after the signal, if it has a core
 
 
-async def test_a_worker_stopped_under_load_finishes_or_releases_every_job(stage: OpenStage) -> None:
-    on = await stage(stop_grace_seconds=3)
+async def test_a_worker_stopped_under_load_finishes_or_releases_every_job(harness: OpenHarness) -> None:
+    on = await harness(stop_grace_seconds=3)
     command = await on.start("--concurrency", "12")
     too_long = [await job.enqueue(seconds=100) for job in (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process)]
     told = await jobs.until_told.enqueue()
@@ -48,15 +48,15 @@ async def test_a_worker_stopped_under_load_finishes_or_releases_every_job(stage:
     assert {(job.state, job.attempt, job.lost, job.failures) for job in finals} == {(State.SUCCEEDED, 1, 0, 0)}
 
 
-async def last_claim_at(on: Stage) -> float:
+async def last_claim_at(on: WorkerHarness) -> float:
     events, _ = await (await on.engine()).reads.feed(limit=10_000)
     return max(event.at.timestamp() for event in events if event.verb == "claim")
 
 
 async def test_a_stop_signal_to_parent_group_or_every_process_counts_once(
-    stage: OpenStage,
+    harness: OpenHarness,
 ) -> None:
-    on = await stage()
+    on = await harness()
     ways = {
         "parent": lambda command: command.signal(signal.SIGTERM),
         "ctrl-c": lambda command: os.killpg(command.pid, signal.SIGINT),
@@ -66,7 +66,7 @@ async def test_a_stop_signal_to_parent_group_or_every_process_counts_once(
     await asyncio.gather(*(check_graceful_stop(on, name, stop) for name, stop in ways.items()))
 
 
-async def check_graceful_stop(on: Stage, queue: str, stop: Callable[[Command], None]) -> None:
+async def check_graceful_stop(on: WorkerHarness, queue: str, stop: Callable[[Command], None]) -> None:
     command = await on.start("--queues", queue)
     told = await jobs.until_told.options(queue=queue).enqueue()
     busy = await jobs.holding_the_gil.options(queue=queue).enqueue(seconds=2)
@@ -77,8 +77,8 @@ async def check_graceful_stop(on: Stage, queue: str, stop: Callable[[Command], N
     assert await on.outcomes(told) in ([], ["succeeded"])  # it may not have begun
 
 
-async def test_a_second_stop_signal_ends_the_worker_immediately_and_its_job_restarts(stage: OpenStage) -> None:
-    on = await stage(stop_grace_seconds=600)
+async def test_a_second_stop_signal_ends_the_worker_immediately_and_its_job_restarts(harness: OpenHarness) -> None:
+    on = await harness(stop_grace_seconds=600)
     command = await on.start()
     job = await jobs.in_a_thread.enqueue(seconds=100)
     await on.started(job)
@@ -95,8 +95,8 @@ async def test_a_second_stop_signal_ends_the_worker_immediately_and_its_job_rest
     assert await on.outcomes(job) == ["lost", "succeeded"]
 
 
-async def test_a_stop_while_a_child_process_starts_uses_no_attempt(stage: OpenStage) -> None:
-    on = await stage()
+async def test_a_stop_while_a_child_process_starts_uses_no_attempt(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start()
     job = await jobs.in_a_process.enqueue()
     await eventually(lambda: command.children)

@@ -1,6 +1,6 @@
 """Clients that enqueue small jobs and retry until each is acknowledged, each with its own idempotency key.
 
-    python -m tests.worker.stories_db.load 500
+    python -m tests.worker.real_databases.load 500
 
 is one of them as a process: it hands in that many and prints their ids.
 """
@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.errors import StoreError
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import eventually
 
 PATIENCE_SECONDS = 60
 LASTS_SECONDS = 0.01

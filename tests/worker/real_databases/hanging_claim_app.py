@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.sdk.app import App
 from holdfast.worker.sources.database import DatabaseSource
-from tests.worker.stories.app import on_the_loop, write_down
-from tests.worker.stories.diary import VARIABLE
+from tests.worker.real_processes.app import on_the_loop, write_down
+from tests.worker.real_processes.handler_log import VARIABLE
 
 app = App(middleware=[write_down])
 app.job("on_the_loop")(on_the_loop.handler.function)

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.engine import Engine
 from holdfast.lifecycle import State
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
-from tests.worker.stories_db.ledger import Ledger, all_done
+from tests.worker.real_databases.ledger import Ledger, all_done
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 BRISK = {"sweep_seconds": 0.5, "startup_grace_seconds": 0, "backoff_base": 0.1}
 
@@ -23,9 +23,11 @@ def lease(seconds: float) -> dict[str, float]:
     return {"lease_seconds": seconds, "heartbeat_seconds": seconds / 3}
 
 
-async def test_reaping_needs_no_free_slot_and_survives_a_kill_of_the_reaper(store_url: str, stage: OpenStage) -> None:
+async def test_reaping_needs_no_free_slot_and_survives_a_kill_of_the_reaper(
+    store_url: str, harness: OpenHarness
+) -> None:
     """K10: a worker claimed many jobs and vanished; the workers that reap them serve another queue and are killed."""
-    on = await stage(store_url, **BRISK)
+    on = await harness(store_url, **BRISK)
     engine = await on.engine()
     stranger = (await engine.workers.register(name="stranger")).id
     busy = await jobs.on_the_loop.options(queue="elsewhere").enqueue(seconds=100)
@@ -50,13 +52,13 @@ async def claimed_by(engine: Engine, worker: str, *, lease_seconds: float) -> li
     return [job.id for job in made]
 
 
-async def reaped(on: Stage, *, at_least: int) -> bool:
+async def reaped(on: WorkerHarness, *, at_least: int) -> bool:
     return (await Ledger.read(await on.engine())).reaped().total() >= at_least
 
 
-async def test_each_job_of_a_stopped_worker_waits_for_its_own_lease(store_url: str, stage: OpenStage) -> None:
+async def test_each_job_of_a_stopped_worker_waits_for_its_own_lease(store_url: str, harness: OpenHarness) -> None:
     """K24: a worker process is stopped for a while; of its two jobs one has a short lease and one a long one."""
-    on = await stage(store_url, **BRISK)
+    on = await harness(store_url, **BRISK)
     paused = await on.start()
     short = await jobs.on_the_loop.options(policy=lease(2)).enqueue(seconds=100)
     long = await jobs.on_the_loop.options(policy=lease(100_000)).enqueue(seconds=1)
@@ -77,15 +79,15 @@ async def test_each_job_of_a_stopped_worker_waits_for_its_own_lease(store_url: s
 
 
 async def test_a_worker_that_stopped_claiming_is_replaced_despite_its_heartbeats(
-    fresh_sqlite_url: str, stage: OpenStage
+    fresh_sqlite_url: str, harness: OpenHarness
 ) -> None:
     """K29."""
-    on = await stage(fresh_sqlite_url, watchdog_seconds=8)
-    command = await on.start("--app", "tests.worker.stories_db.deaf_app:app")
+    on = await harness(fresh_sqlite_url, watchdog_seconds=8)
+    command = await on.start("--app", "tests.worker.real_databases.hanging_claim_app:app")
     [deaf] = command.workers
     job = await jobs.on_the_loop.enqueue()
     await eventually(lambda: deaf not in command.workers)
     assert f"killing unresponsive worker process {deaf}: it has not claimed for" in command.log
     assert (await on.final(job)).state is State.SUCCEEDED
-    [started] = on.diary.notes("started", job.id)
+    [started] = on.handler_log.notes("started", job.id)
     assert started["pid"] in command.workers, "by the one that took its place"

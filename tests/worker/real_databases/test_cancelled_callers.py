@@ -19,7 +19,7 @@ from holdfast.store.presence import open_presence
 from holdfast.worker.sources.database import DatabaseSource
 from tests.store.cancel_at import CancelAt
 from tests.store.open_transactions import assert_none_is_left_open
-from tests.worker.stories.stage import eventually
+from tests.worker.real_processes.harness import eventually
 
 PAUSES_MAX = 200
 

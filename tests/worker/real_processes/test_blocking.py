@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from holdfast.lifecycle import State
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Command, Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import Command, WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 
 def warnings(command: Command) -> list[dict[str, object]]:
@@ -18,8 +18,8 @@ def warnings(command: Command) -> list[dict[str, object]]:
     return [line for line in lines if "has blocked the event loop" in line["message"]]
 
 
-async def test_a_job_that_blocks_the_event_loop_is_logged_once_with_its_stack_and_advice(stage: OpenStage) -> None:
-    on = await stage()
+async def test_a_job_that_blocks_the_event_loop_is_logged_once_with_its_stack_and_advice(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start()
     blocking = await jobs.sleeps_on_the_loop.enqueue(seconds=4)
     [warning] = await eventually(lambda: warnings(command))
@@ -32,8 +32,8 @@ async def test_a_job_that_blocks_the_event_loop_is_logged_once_with_its_stack_an
     assert len(warnings(command)) == 1, "one for each block"
 
 
-async def test_a_blocking_task_is_logged_with_the_job_that_created_it(stage: OpenStage) -> None:
-    on = await stage()
+async def test_a_blocking_task_is_logged_with_the_job_that_created_it(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start()
     blocking = await jobs.blocks_in_a_task_of_its_own.enqueue(seconds=4)
     [warning] = await eventually(lambda: warnings(command))
@@ -42,8 +42,8 @@ async def test_a_blocking_task_is_logged_with_the_job_that_created_it(stage: Ope
     assert (await on.final(blocking)).state is State.SUCCEEDED
 
 
-async def test_code_that_holds_the_gil_is_logged_when_it_releases_it(stage: OpenStage) -> None:
-    on = await stage()
+async def test_code_that_holds_the_gil_is_logged_when_it_releases_it(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start()
     blocking = await jobs.computes_with_the_gil.enqueue()
     [warning] = await eventually(lambda: warnings(command))
@@ -52,8 +52,8 @@ async def test_code_that_holds_the_gil_is_logged_when_it_releases_it(stage: Open
     assert "Stack (most recent call last)" in str(warning["stack"])
 
 
-async def test_no_warning_is_logged_for_jobs_that_await_or_run_in_threads_and_processes(stage: OpenStage) -> None:
-    on = await stage()
+async def test_no_warning_is_logged_for_jobs_that_await_or_run_in_threads_and_processes(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start()
     fine = [await jobs.on_the_loop.enqueue(seconds=3), await jobs.in_a_thread.enqueue(seconds=3)]
     fine.append(await jobs.in_a_process.enqueue(seconds=3))

@@ -10,11 +10,11 @@ import asyncpg
 import pytest
 
 from holdfast.store.notify import CHANNEL
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 ROUNDS = 50
 SOON_SECONDS = 2  # of most: milliseconds are the aim, and printed
@@ -26,9 +26,9 @@ SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LI
 
 
 async def test_an_idle_worker_starts_a_new_job_immediately_and_a_delayed_one_in_time(
-    store_url: str, stage: OpenStage
+    store_url: str, harness: OpenHarness
 ) -> None:
-    on = await stage(store_url)
+    on = await harness(store_url)
     await on.start()
     waits = sorted([await start_of(on, jobs.on_the_loop) for _ in range(ROUNDS)])
     print(f"from enqueue to start: p50 {1000 * statistics.median(waits):.1f} ms, p99 {1000 * waits[-1]:.1f} ms")
@@ -39,19 +39,19 @@ async def test_an_idle_worker_starts_a_new_job_immediately_and_a_delayed_one_in_
     assert 0 <= late < POLLED_SECONDS, "there is no notification when it becomes due"
 
 
-async def start_of(on: Stage, job_type: Any) -> float:
+async def start_of(on: WorkerHarness, job_type: Any) -> float:
     """How long after it was asked for a job began. It is waited for, so that the worker is idle again."""
     asked = time.time()
     job = await job_type.enqueue()
     await job.result(60)
-    [started] = on.diary.notes("started", job.id)
+    [started] = on.handler_log.notes("started", job.id)
     return float(started["at"]) - asked
 
 
 async def test_a_worker_without_its_listen_connection_polls_and_reconnects(
-    fresh_postgres_url: str, stage: OpenStage
+    fresh_postgres_url: str, harness: OpenHarness
 ) -> None:
-    on = await stage(fresh_postgres_url)
+    on = await harness(fresh_postgres_url)
     await on.start()
     operator = await asyncpg.connect(fresh_postgres_url)
     [listener] = await operator.fetch(LISTENERS)
@@ -66,11 +66,11 @@ async def test_a_worker_without_its_listen_connection_polls_and_reconnects(
 
 
 async def test_a_job_in_a_callers_transaction_sends_no_notify_and_is_found_by_polling(
-    fresh_postgres_url: str, stage: OpenStage
+    fresh_postgres_url: str, harness: OpenHarness
 ) -> None:
     """K32: a NOTIFY in there would hold a lock of the whole server at the caller's commit. Ours come by ways of our
     own, the last of them a second after the job was created."""
-    on = await stage(fresh_postgres_url)
+    on = await harness(fresh_postgres_url)
     await on.start()
     listener, caller = [await asyncpg.connect(fresh_postgres_url) for _ in range(2)]
     said: list[int] = []
@@ -79,10 +79,10 @@ async def test_a_job_in_a_callers_transaction_sends_no_notify_and_is_found_by_po
         job = await jobs.on_the_loop.options(connection=caller).enqueue()
         await asyncio.sleep(1.5)
         early = len(said)
-        assert on.diary.notes("started", job.id) == [], "not before the commit"
+        assert on.handler_log.notes("started", job.id) == [], "not before the commit"
         committed = time.time()
     await job.result(60)
-    [started] = on.diary.notes("started", job.id)
+    [started] = on.handler_log.notes("started", job.id)
     print(f"started {started['at'] - committed:.2f} s after the caller's commit")
     assert started["at"] - committed < POLLED_SECONDS
     assert len(said) == early

@@ -8,18 +8,18 @@ import pytest
 
 from holdfast.lifecycle import State
 from holdfast.sdk.handle import JobHandle
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Command, Stage
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import Command, WorkerHarness
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 INNOCENT = 30
 QUICK_RETRIES = {"backoff_base": 0.1, "backoff_cap": 0.2}
 
 
-async def test_every_poison_job_ends_and_every_other_job_succeeds(stage: OpenStage) -> None:
-    on = await stage(**QUICK_RETRIES)
+async def test_every_poison_job_ends_and_every_other_job_succeeds(harness: OpenHarness) -> None:
+    on = await harness(**QUICK_RETRIES)
     await asyncio.gather(
         check_jobs_that_crash_the_worker(on, "killers"),
         check_job_that_blocks_the_loop(on, "blockers"),
@@ -27,7 +27,7 @@ async def test_every_poison_job_ends_and_every_other_job_succeeds(stage: OpenSta
     )
 
 
-async def check_jobs_that_crash_the_worker(on: Stage, queue: str) -> None:
+async def check_jobs_that_crash_the_worker(on: WorkerHarness, queue: str) -> None:
     """Jobs that crash their worker are dead after the third loss."""
     command = await on.start("--queues", queue)
     around = await innocents(queue)
@@ -42,7 +42,7 @@ async def check_jobs_that_crash_the_worker(on: Stage, queue: str) -> None:
     await all_done(on, around)
 
 
-async def check_job_that_blocks_the_loop(on: Stage, queue: str) -> None:
+async def check_job_that_blocks_the_loop(on: WorkerHarness, queue: str) -> None:
     """A job that blocks the event loop is ended with its worker process."""
     command = await on.start("--queues", queue)
     around = await innocents(queue)
@@ -55,7 +55,7 @@ async def check_job_that_blocks_the_loop(on: Stage, queue: str) -> None:
     assert deaths(command) == 1
 
 
-async def check_jobs_that_only_fail(on: Stage, queue: str) -> None:
+async def check_jobs_that_only_fail(on: WorkerHarness, queue: str) -> None:
     """Jobs that fail without affecting their worker process."""
     command = await on.start("--queues", queue, "--concurrency", "20")
     around = await innocents(queue)
@@ -83,14 +83,14 @@ async def check_jobs_that_only_fail(on: Stage, queue: str) -> None:
     assert deaths(command) == 0
 
 
-async def test_a_job_that_prints_a_gibibyte_succeeds(stage: OpenStage) -> None:
-    on = await stage()
+async def test_a_job_that_prints_a_gibibyte_succeeds(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start()
     loud = await jobs.prints.enqueue(mebibytes=1024)
     assert (await on.final(loud)).result == command.printed == 2**30
 
 
-async def executions(on: Stage, job: JobHandle[Any]) -> list[str]:
+async def executions(on: WorkerHarness, job: JobHandle[Any]) -> list[str]:
     """A job on its last attempt may be claimed and given back: it must not wait beside others."""
     return [outcome for outcome in await on.outcomes(job) if outcome != "released"]
 
@@ -99,7 +99,7 @@ async def innocents(queue: str) -> list[JobHandle[Any]]:
     return await jobs.innocent.options(queue=queue, max_attempts=3).enqueue_many([{}] * INNOCENT)
 
 
-async def all_done(on: Stage, around: list[JobHandle[Any]]) -> None:
+async def all_done(on: WorkerHarness, around: list[JobHandle[Any]]) -> None:
     finals = [await on.final(job) for job in around]
     print(f"innocent jobs by losses: {[[job.lost for job in finals].count(n) for n in range(3)]}")
     assert {job.state for job in finals} == {State.SUCCEEDED}

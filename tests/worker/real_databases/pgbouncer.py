@@ -40,7 +40,7 @@ async def pooled(url: str) -> AsyncIterator[str]:
 
 
 def _write_settings(folder: Path, url: str, port: int) -> Path:
-    folder.chmod(0o755)  # whoever it runs as can read them
+    folder.chmod(0o755)  # readable for the user it runs as
     target, path = urlsplit(url), folder / "pgbouncer.ini"
     name = target.path.lstrip("/")
     path.write_text(

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.lifecycle import State
 from holdfast.sdk.handle import JobHandle
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Command, Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import Command, WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 SHORT = {"lease_seconds": 3, "heartbeat_seconds": 0.5, "sweep_seconds": 1, "startup_grace_seconds": 0}
 STEADY = {**SHORT, "lease_seconds": 6}  # a busy machine may keep a heartbeat waiting for some seconds
@@ -20,17 +20,17 @@ LEASES = 3
 
 
 async def test_a_worker_stopped_past_its_lease_loses_its_jobs_and_its_late_reports_are_rejected(
-    stage: OpenStage,
+    harness: OpenHarness,
 ) -> None:
-    on = await stage(**SHORT)
+    on = await harness(**SHORT)
     held = [await stopped(on, "itself"), await stopped(on, "frozen", all_processes=True)]
     await on.start()
     for _, *both in held:
         assert [(await on.final(job)).result for job in both] == [2, 2]
     for command, lingering, returned in held:
         command.signal(signal.SIGCONT, command.pids())
-        await eventually(lambda job=lingering: on.diary.notes("interrupted", job.id))
-        assert [note["lost"] for note in on.diary.notes("interrupted", lingering.id)] == [True]
+        await eventually(lambda job=lingering: on.handler_log.notes("interrupted", job.id))
+        assert [note["lost"] for note in on.handler_log.notes("interrupted", lingering.id)] == [True]
         await eventually(lambda log=command, job=returned: f"job {job.id}: its outcome was rejected" in log.log)
         for job in (lingering, returned):
             done = await on.final(job)
@@ -44,7 +44,7 @@ async def test_a_worker_stopped_past_its_lease_loses_its_jobs_and_its_late_repor
 
 
 async def stopped(
-    on: Stage, queue: str, *, all_processes: bool = False
+    on: WorkerHarness, queue: str, *, all_processes: bool = False
 ) -> tuple[Command, JobHandle[Any], JobHandle[Any]]:
     """A worker process that is stopped while it runs one job and has not yet reported another."""
     command = await on.start("--queues", queue)
@@ -52,14 +52,14 @@ async def stopped(
     lingering = await jobs.on_the_loop.options(queue=queue).enqueue(seconds=100)
     await on.started(lingering)
     returned = await jobs.stopped_after_return.options(queue=queue).enqueue()  # it stops its process itself
-    await eventually(lambda: on.diary.notes("struck", returned.id))
+    await eventually(lambda: on.handler_log.notes("signalled", returned.id))
     if all_processes:
         command.signal(signal.SIGSTOP, command.pids())
     return command, lingering, returned
 
 
-async def test_long_jobs_keep_their_worker_while_twenty_workers_start_and_stop(stage: OpenStage) -> None:
-    on = await stage(**STEADY, stop_grace_seconds=0.2)
+async def test_long_jobs_keep_their_worker_while_twenty_workers_start_and_stop(harness: OpenHarness) -> None:
+    on = await harness(**STEADY, stop_grace_seconds=0.2)
     for queue in ("steady", "deaf"):
         await on.start("--queues", queue)
     await eventually(on.all_kept)
@@ -85,7 +85,7 @@ async def test_long_jobs_keep_their_worker_while_twenty_workers_start_and_stop(s
     assert given_back
 
 
-async def start_and_stop_workers(on: Stage, *, times: int) -> None:
+async def start_and_stop_workers(on: WorkerHarness, *, times: int) -> None:
     """Two at a time: SIGTERM as soon as they work."""
     for _ in range(times // 2):
         pair = [await on.start("--queues", "passing", "--concurrency", "2", ready=0) for _ in range(2)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.settings import Settings
-from tests.worker.stories.stage import Command, Stage
-from tests.worker.stories_db.faulty_proxies import CountingProxy
+from tests.worker.real_databases.faulty_proxies import CountingProxy
+from tests.worker.real_processes.harness import Command, WorkerHarness
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite, pytest.mark.postgres]
 
@@ -44,11 +44,11 @@ async def test_an_idle_worker_makes_few_queries_and_uses_little_cpu(
 
 @asynccontextmanager
 async def worker(url: str, folders: pytest.TempPathFactory) -> AsyncIterator[Command]:
-    stage = Stage(folders.mktemp("worker"), Settings(database_url=url))
+    harness = WorkerHarness(folders.mktemp("worker"), Settings(database_url=url))
     try:
-        yield await stage.start()
+        yield await harness.start()
     finally:
-        await stage.close()
+        await harness.close()
 
 
 def seconds_used(commands: dict[str, Command]) -> dict[str, float]:

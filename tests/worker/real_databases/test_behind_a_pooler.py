@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
-from tests.worker.stories_db.faulty_proxies import PoolerProxy
-from tests.worker.stories_db.ledger import Ledger
-from tests.worker.stories_db.pgbouncer import PROGRAM, pooled
+from tests.worker.real_databases.faulty_proxies import PoolerProxy
+from tests.worker.real_databases.ledger import Ledger
+from tests.worker.real_databases.pgbouncer import PROGRAM, pooled
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 WARNING = "PostgreSQL is behind a pooler: no LISTEN/NOTIFY; a crash is detected when leases expire"
 
 
@@ -29,10 +29,10 @@ async def pooler_url(request: pytest.FixtureRequest, fresh_postgres_url: str) ->
 
 
 async def test_behind_a_pooler_jobs_are_found_by_polling_and_crashes_by_expired_leases(
-    fresh_postgres_url: str, stage: OpenStage, pooler_url: str
+    fresh_postgres_url: str, harness: OpenHarness, pooler_url: str
 ) -> None:
     """F26, K35."""
-    on = await stage(
+    on = await harness(
         fresh_postgres_url,
         through=pooler_url,
         lease_seconds=3,

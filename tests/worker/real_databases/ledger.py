@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from holdfast.engine import Cursor, Engine
 from holdfast.model import Event
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 
 class Ledger:
@@ -51,7 +51,7 @@ class Ledger:
         return [event.at.timestamp() for event in self.events if event.verb == verb and job in (None, event.job_id)]
 
 
-async def all_done(on: Stage, ids: Collection[str], seconds: float = 120) -> Ledger:
+async def all_done(on: WorkerHarness, ids: Collection[str], seconds: float = 120) -> Ledger:
     """These jobs and no others have succeeded, each once."""
     engine = await on.engine()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.worker.context import Context, SyncContext
 
-VARIABLE = "HOLDFAST_TEST_DIARY"
+VARIABLE = "HOLDFAST_TEST_HANDLER_LOG"
 
 
 def note(what: str, ctx: Context | SyncContext, **more: Any) -> None:
@@ -21,7 +21,7 @@ def note(what: str, ctx: Context | SyncContext, **more: Any) -> None:
         os.close(file)
 
 
-class Diary:
+class HandlerLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read = 0

@@ -1,4 +1,4 @@
-"""An app whose jobs block, crash, stop or spin; a middleware records what each does in a file. See `diary.py`."""
+"""An app whose jobs block, crash, stop or spin; a middleware records what each does in a file. See `handler_log.py`."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.sdk.app import App
 from holdfast.worker.context import Context, SyncContext
-from tests.worker.stories.diary import note
+from tests.worker.real_processes.handler_log import note
 
 app = App()
 LIBC = ctypes.PyDLL(None)  # its functions keep the GIL
@@ -38,7 +38,7 @@ async def write_down(ctx: Context, call_next: Callable[[], Awaitable[Any]]) -> A
 
 def send_signal(signals: dict[str, signal.Signals], ctx: Context) -> None:
     if ctx.fence == 1 and ctx.job_type in signals:
-        note("struck", ctx)
+        note("signalled", ctx)
         os.kill(os.getpid(), signals[ctx.job_type])
 
 

@@ -6,26 +6,26 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from holdfast.lifecycle import State
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 SHORT = {"cancel_grace_seconds": 3}
 
 
 async def test_a_canceled_job_ends_on_the_loop_in_a_thread_and_in_a_process(
-    stage: OpenStage,
+    harness: OpenHarness,
 ) -> None:
-    on = await stage()
+    on = await harness()
     await asyncio.gather(
         check_handlers_that_end_or_are_killed(on, "polite"),
         check_thread_that_ends_with_its_worker_process(on, "stubborn"),
     )
 
 
-async def check_handlers_that_end_or_are_killed(on: Stage, queue: str) -> None:
+async def check_handlers_that_end_or_are_killed(on: WorkerHarness, queue: str) -> None:
     command = await on.start("--queues", queue)
     running = [
         await jobs.on_the_loop.options(queue=queue).enqueue(seconds=100),
@@ -43,7 +43,7 @@ async def check_handlers_that_end_or_are_killed(on: Stage, queue: str) -> None:
     await eventually(lambda: not command.children)
 
 
-async def check_thread_that_ends_with_its_worker_process(on: Stage, queue: str) -> None:
+async def check_thread_that_ends_with_its_worker_process(on: WorkerHarness, queue: str) -> None:
     """A thread that ignores the cancel keeps its slot, the only one."""
     command = await on.start("--queues", queue, "--concurrency", "1")
     job = await jobs.in_a_thread.options(queue=queue, policy=SHORT).enqueue(seconds=100)

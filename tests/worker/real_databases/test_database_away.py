@@ -13,13 +13,13 @@ from holdfast.sdk.handle import JobHandle
 from holdfast.store.migrate import migrate
 from tests.servers.postgres import PostgresServer, running
 from tests.store.open_transactions import assert_none_is_left_open
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
-from tests.worker.stories_db.ledger import all_done
-from tests.worker.stories_db.load import load
+from tests.worker.real_databases.ledger import all_done
+from tests.worker.real_databases.load import load
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 AWAY_SECONDS = 2.5
 RESUMED_SECONDS = 60  # on a busy machine: 5 is the aim, and printed
@@ -31,11 +31,11 @@ SELECT count(pg_terminate_backend(pid))
 """
 
 
-async def test_a_database_restart_loses_no_job_and_no_worker(stage: OpenStage) -> None:
+async def test_a_database_restart_loses_no_job_and_no_worker(harness: OpenHarness) -> None:
     """F4, L5: stopped in order, then killed. The lease is 30 s: nothing may have to wait for that."""
     with running(durable=True) as server:
         await migrate(server.dsn())
-        on = await stage(server.dsn())
+        on = await harness(server.dsn())
         command = await on.start("--processes", "2", ready=2)
         workers = command.workers
         returns: list[float] = []
@@ -56,10 +56,10 @@ async def test_a_database_restart_loses_no_job_and_no_worker(stage: OpenStage) -
             assert ledger.first_claim(back) < RESUMED_SECONDS
         assert ledger.reaped() == {}, "neither a restart nor a reconnect is a death"
         assert ledger.attempts() == {1: len(ids)}
-        assert {len(on.diary.notes("started", job)) for job in ids} == {1}, "each ran once"
+        assert {len(on.handler_log.notes("started", job)) for job in ids} == {1}, "each ran once"
         for number, job in enumerate(spanning):
             back = returns[number // 4]
-            [returned], [completed] = on.diary.notes("returned", job.id), ledger.times("complete", job.id)
+            [returned], [completed] = on.handler_log.notes("returned", job.id), ledger.times("complete", job.id)
             assert returned["at"] < back < completed, "it ended meanwhile, and its result was delivered"
         assert command.workers == workers, "they are the same processes"
         await eventually(lambda: command.log.count("the database is reachable again") >= 2)
@@ -78,9 +78,11 @@ async def away(server: PostgresServer, *, kill: bool) -> float:
     return time.time()
 
 
-async def test_connections_terminated_ten_times_a_second_lose_no_job(fresh_postgres_url: str, stage: OpenStage) -> None:
+async def test_connections_terminated_ten_times_a_second_lose_no_job(
+    fresh_postgres_url: str, harness: OpenHarness
+) -> None:
     """F5: connections of the workers, of their heartbeat processes and of the clients."""
-    on = await stage(fresh_postgres_url)
+    on = await harness(fresh_postgres_url)
     command = await on.start("--processes", "2", ready=2)
     workers = command.workers
     operator = await asyncpg.connect(fresh_postgres_url)

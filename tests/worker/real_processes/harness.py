@@ -1,4 +1,4 @@
-"""Real `holdfast worker` commands on a database of their own, and what they leave: logs, a diary, processes."""
+"""Real `holdfast worker` commands on a database of their own, and what they leave: logs, a handler log, processes."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from holdfast.model import Attempt, Job
 from holdfast.sdk.handle import JobHandle
 from holdfast.settings import Settings, values_of
 from tests.cli.processes import environment
-from tests.worker.stories.app import app
-from tests.worker.stories.diary import VARIABLE, Diary
+from tests.worker.real_processes.app import app
+from tests.worker.real_processes.handler_log import VARIABLE, HandlerLog
 
 PATIENCE_SECONDS = 120
 MARK = "HOLDFAST_TEST_COMMAND"
@@ -118,11 +118,11 @@ class Command:
         await asyncio.wait_for(self._reading, PATIENCE_SECONDS)
 
 
-class Stage:
+class WorkerHarness:
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder, self._settings = folder, settings
         self.commands: list[Command] = []
-        self.diary = Diary(folder / "diary")
+        self.handler_log = HandlerLog(folder / "handler-log")
 
     async def start(self, *arguments: str, ready: int = 1) -> Command:
         """`ready`: wait until so many of its processes are."""
@@ -130,10 +130,10 @@ class Stage:
         log = self._folder / f"log-{mark}"
         with log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.worker.stories.dying_command", "worker"),
-                *("--app", "tests.worker.stories.app:app", *arguments),
+                *(sys.executable, "-m", "tests.worker.real_processes.dying_command", "worker"),
+                *("--app", "tests.worker.real_processes.app:app", *arguments),
                 cwd=ROOT,
-                env=environment(**self._environment(), **{MARK: mark, VARIABLE: str(self.diary.path)}),
+                env=environment(**self._environment(), **{MARK: mark, VARIABLE: str(self.handler_log.path)}),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
@@ -165,7 +165,7 @@ class Stage:
 
     async def started(self, job: JobHandle[Any], epoch: int = 1) -> int:
         """The process that runs this execution, as soon as one does."""
-        note = await eventually(lambda: [n for n in self.diary.notes("started", job.id) if n["epoch"] == epoch])
+        note = await eventually(lambda: [n for n in self.handler_log.notes("started", job.id) if n["epoch"] == epoch])
         return int(note[0]["pid"])
 
     async def final(self, job: JobHandle[Any], seconds: float = PATIENCE_SECONDS) -> Job:
@@ -198,7 +198,7 @@ class Stage:
             "S6: no event after the final state"
         )
         if job.state is State.SUCCEEDED:
-            returned = [note["epoch"] for note in self.diary.notes("returned", job.id)]
+            returned = [note["epoch"] for note in self.handler_log.notes("returned", job.id)]
             assert job.epoch in returned, "S8: a job succeeds only if its handler returned"
             assert [attempt.outcome for attempt in attempts].count("succeeded") == 1
         return job

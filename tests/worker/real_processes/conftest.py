@@ -1,4 +1,4 @@
-"""Tests with real worker processes: `await stage(lease_seconds=3, ...)` opens a stage with these settings."""
+"""Tests with real worker processes: `await harness(lease_seconds=3, ...)` starts workers with these settings."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 
 from holdfast.settings import Settings
-from tests.worker.stories.app import app
-from tests.worker.stories.stage import Stage
+from tests.worker.real_processes.app import app
+from tests.worker.real_processes.harness import WorkerHarness
 
 PROC = Path("/proc/self/environ").exists()
 
 
 @pytest.fixture
-async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Stage]]]:
+async def harness(store_url: str, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[WorkerHarness]]]:
     if not PROC:
         pytest.skip("the processes of a worker are found by their environment, in /proc")
-    opened: list[Stage] = []
+    opened: list[WorkerHarness] = []
 
-    async def open_stage(**settings: Any) -> Stage:
+    async def open_harness(**settings: Any) -> WorkerHarness:
         app.settings = Settings(database_url=store_url, **settings)
-        opened.append(Stage(tmp_path, app.settings))
+        opened.append(WorkerHarness(tmp_path, app.settings))
         await app.engine()
         return opened[-1]
 
-    yield open_stage
+    yield open_harness
     for each in opened:
         await each.close()
     await app.close()

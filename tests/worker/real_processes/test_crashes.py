@@ -9,19 +9,19 @@ import pytest
 
 from holdfast.lifecycle import State
 from holdfast.model import Job
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually, parent
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually, parent
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 WATCHED_SECONDS = 3.5  # longer than the crash detector needs
 RECOVERED_SECONDS = 60  # on a busy machine: 5 is the aim, and printed
 SURVIVAL_SECONDS = 60  # on a busy machine: 1 is the aim
 
 
-async def test_jobs_of_a_killed_worker_restart_within_seconds_and_no_process_is_left(stage: OpenStage) -> None:
-    on = await stage()  # the lease is 30 s: recovery must not wait for it
+async def test_jobs_of_a_killed_worker_restart_within_seconds_and_no_process_is_left(harness: OpenHarness) -> None:
+    on = await harness()  # the lease is 30 s: recovery must not wait for it
     doomed = await on.start("--name", "the same")
     running = [
         await jobs.on_the_loop.enqueue(seconds=100),
@@ -47,8 +47,8 @@ async def test_jobs_of_a_killed_worker_restart_within_seconds_and_no_process_is_
         assert lost.instance != done.instance
 
 
-async def test_a_killed_worker_process_is_replaced_and_its_jobs_restart(stage: OpenStage) -> None:
-    on = await stage()
+async def test_a_killed_worker_process_is_replaced_and_its_jobs_restart(harness: OpenHarness) -> None:
+    on = await harness()
     command = await on.start("--processes", "3", "--concurrency", "1", ready=3)
     command.signal(signal.SIGKILL, [min(command.workers)])  # idle
     await command.ready(4)
@@ -67,12 +67,12 @@ async def test_a_killed_worker_process_is_replaced_and_its_jobs_restart(stage: O
         await one_attempt_lost(on, await on.final(job), killed_at)
     for job in by_themselves:
         done = await on.final(job)
-        [struck] = on.diary.notes("struck", job.id)
+        [struck] = on.handler_log.notes("signalled", job.id)
         await one_attempt_lost(on, done, struck["at"])
     assert await command.stop() == 0
 
 
-async def one_attempt_lost(on: Stage, job: Job, killed_at: float) -> None:
+async def one_attempt_lost(on: WorkerHarness, job: Job, killed_at: float) -> None:
     assert (job.state, job.attempt, job.lost) == (State.SUCCEEDED, 2, 1)
     lost, *given_back, done = await on.attempts(job)  # a worker that is being replaced may have had it for a moment
     assert {attempt.outcome for attempt in given_back} <= {"released"}

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.servers.proxy import Proxy
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Command, Stage, eventually
-from tests.worker.stories_db.faulty_proxies import RefusingProxy, SilentProxy
-from tests.worker.stories_db.ledger import Ledger, all_done
-from tests.worker.stories_db.load import load
+from tests.worker.real_databases.faulty_proxies import RefusingProxy, SilentProxy
+from tests.worker.real_databases.ledger import Ledger, all_done
+from tests.worker.real_databases.load import load
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import Command, WorkerHarness, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 SOON_SECONDS = 60  # on a busy machine; that no lease had to end first is in the ledger
 
@@ -30,11 +30,11 @@ def a_claim_of(command: Command) -> bytes:
 
 
 async def test_a_claim_or_completion_whose_answer_was_lost_takes_effect_once(
-    fresh_postgres_url: str, stage: OpenStage
+    fresh_postgres_url: str, harness: OpenHarness
 ) -> None:
     """F6, S14: the server heard the COMMIT, the worker never learned of it."""
     async with Proxy.to(fresh_postgres_url) as wire:
-        on = await stage(fresh_postgres_url, through=wire.url)
+        on = await harness(fresh_postgres_url, through=wire.url)
         command = await on.start()
 
         wire.cut_at(a_claim_of(command), after=True)
@@ -53,16 +53,16 @@ async def test_a_claim_or_completion_whose_answer_was_lost_takes_effect_once(
         ledger.each_succeeded_once([claimed.id, running.id])
         assert ledger.verbs(claimed.id) == ledger.verbs(running.id) == CLAIM_AND_COMPLETE
         assert ledger.attempts() == {1: 2}
-        assert [len(on.diary.notes("started", job.id)) for job in (claimed, running)] == [1, 1]
+        assert [len(on.handler_log.notes("started", job.id)) for job in (claimed, running)] == [1, 1]
 
 
 @pytest.mark.parametrize("moment", ["its answer", "what the job's clocks are"])
 async def test_a_claim_whose_answer_was_lost_in_an_outage_is_run_afterwards(
-    fresh_postgres_url: str, stage: OpenStage, moment: str
+    fresh_postgres_url: str, harness: OpenHarness, moment: str
 ) -> None:
     """The connection is lost before the answer arrives; the worker must ask again what it holds."""
     async with RefusingProxy.to(fresh_postgres_url) as wire:
-        on = await stage(fresh_postgres_url, through=wire.url)
+        on = await harness(fresh_postgres_url, through=wire.url)
         command = await on.start()
         wire.cut_at(a_claim_of(command) if moment == "its answer" else A_POLICY, after=True)
         job = await jobs.on_the_loop.enqueue()
@@ -72,15 +72,15 @@ async def test_a_claim_whose_answer_was_lost_in_an_outage_is_run_afterwards(
         wire.restore()
         await job.result(60)
         assert (await Ledger.read(await on.engine())).verbs(job.id) == CLAIM_AND_COMPLETE
-        assert len(on.diary.notes("started", job.id)) == 1
+        assert len(on.handler_log.notes("started", job.id)) == 1
 
 
 async def test_a_worker_keeps_claiming_after_twenty_disconnects_in_three_seconds(
-    fresh_postgres_url: str, stage: OpenStage
+    fresh_postgres_url: str, harness: OpenHarness
 ) -> None:
     """K17: the worker must continue to claim."""
     async with Proxy.to(fresh_postgres_url) as wire:
-        on = await stage(fresh_postgres_url, through=wire.url)
+        on = await harness(fresh_postgres_url, through=wire.url)
         command = await on.start()
         workers = command.workers
         async with load() as handed_in:
@@ -98,10 +98,10 @@ async def test_a_worker_keeps_claiming_after_twenty_disconnects_in_three_seconds
         assert await command.stop() == 0
 
 
-async def test_a_half_open_listen_connection_is_replaced(fresh_postgres_url: str, stage: OpenStage) -> None:
+async def test_a_half_open_listen_connection_is_replaced(fresh_postgres_url: str, harness: OpenHarness) -> None:
     """K13, F13: the LISTEN connection is half open and reports no error; polling still finds jobs."""
     async with SilentProxy.to(fresh_postgres_url) as wire:
-        on = await stage(fresh_postgres_url, through=wire.url)
+        on = await harness(fresh_postgres_url, through=wire.url)
         await on.start()
         assert wire.silence() == 1
         fell_silent = time.monotonic()

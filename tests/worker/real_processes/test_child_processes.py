@@ -10,15 +10,17 @@ import pytest
 
 from holdfast.lifecycle import State
 from holdfast.sdk.handle import JobHandle
-from tests.worker.stories import app as jobs
-from tests.worker.stories.stage import Stage, eventually
+from tests.worker.real_processes import app as jobs
+from tests.worker.real_processes.harness import WorkerHarness, eventually
 
 pytestmark = pytest.mark.slow
-OpenStage = Callable[..., Awaitable[Stage]]
+OpenHarness = Callable[..., Awaitable[WorkerHarness]]
 
 
-async def test_ten_slots_of_process_jobs_start_no_more_children_than_cores_and_idle_ones_end(stage: OpenStage) -> None:
-    on = await stage(child_idle_seconds=1)
+async def test_ten_slots_of_process_jobs_start_no_more_children_than_cores_and_idle_ones_end(
+    harness: OpenHarness,
+) -> None:
+    on = await harness(child_idle_seconds=1)
     command = await on.start("--concurrency", "10")
     many = [await jobs.in_a_process.options(max_attempts=1).enqueue() for _ in range(10)]
     seen: set[int] = set()
@@ -35,10 +37,10 @@ async def test_ten_slots_of_process_jobs_start_no_more_children_than_cores_and_i
 
 
 async def test_a_process_job_stays_queued_while_no_child_is_free_and_other_jobs_run(
-    stage: OpenStage,
+    harness: OpenHarness,
 ) -> None:
     """Held by the worker it could be reaped although it never started."""
-    on = await stage(child_processes_max=1)
+    on = await harness(child_processes_max=1)
     first = await jobs.in_a_process.enqueue(seconds=8)
     second = await jobs.in_a_process.enqueue()
     third = await jobs.in_a_thread.enqueue()
@@ -50,10 +52,10 @@ async def test_a_process_job_stays_queued_while_no_child_is_free_and_other_jobs_
 
 
 async def test_a_queue_of_slow_process_jobs_among_others_completes_without_releases(
-    stage: OpenStage,
+    harness: OpenHarness,
 ) -> None:
     """A worker claims as many of them as child processes are free, whatever else it has slots for."""
-    on = await stage(child_processes_max=2)
+    on = await harness(child_processes_max=2)
     slow = [await jobs.in_a_process.enqueue(seconds=1) for _ in range(8)]
     quick = [await jobs.on_the_loop.enqueue(seconds=0.02) for _ in range(100)]
     await on.start("--concurrency", "10")
@@ -61,6 +63,6 @@ async def test_a_queue_of_slow_process_jobs_among_others_completes_without_relea
     assert await verbs(on, slow + quick) == dict.fromkeys(("create", "claim", "complete"), 108)
 
 
-async def verbs(on: Stage, handles: list[JobHandle[Any]]) -> Counter[str]:
+async def verbs(on: WorkerHarness, handles: list[JobHandle[Any]]) -> Counter[str]:
     engine = await on.engine()
     return Counter([event.verb for job in handles for event in await engine.reads.history(job.id)])
