@@ -43,7 +43,7 @@ def handler_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("mode", "fault", "seed"), CELLS)
-async def test_every_job_has_the_same_outcome_as_baseline_a_broker(
+async def test_every_job_has_the_same_outcome_as_without_a_broker(
     backend: Backend, fault: str, seed: int, fresh_postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S13, L6, R003-115, R003-116, SEC-23"""

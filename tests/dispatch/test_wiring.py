@@ -169,8 +169,8 @@ async def test_a_job_created_on_the_command_line_wakes_a_worker(
     monkeypatch.setenv("HOLDFAST_DISPATCH", "redis")
     monkeypatch.setenv("HOLDFAST_REDIS_URL", redis_server.url)
     settings = Settings(database_url=fresh_postgres_url, dispatch="redis", redis_url=redis_server.url, poll_seconds=60)
-    async with harness.hand(settings) as worker:
-        await harness.idle(worker)
+    async with harness.mini_worker(settings) as worker:
+        await harness.wait_until_idle(worker)
         assert await asyncio.to_thread(main, ["jobs", "create", "a", "--database", fresh_postgres_url]) == 0
         await until(lambda: worker.done)
         assert worker.tally["received", "woke"] == 1

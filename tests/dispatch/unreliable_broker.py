@@ -14,11 +14,11 @@ class FaultRates:
     dropped: float = 0.0
     duplicated: float = 0.0
     reordered: float = 0.0
-    chance: random.Random = field(default_factory=lambda: random.Random(0))
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
     injected: int = 0  # the number of faults so far
 
     def affects(self, share: float) -> bool:
-        affected = self.chance.random() < share
+        affected = self.rng.random() < share
         self.injected += affected
         return affected
 
@@ -46,7 +46,7 @@ class UnreliableBroker:
         for hint in self._delayed:
             kept.remove(hint)
         if rates.reordered:
-            rates.chance.shuffle(kept)
+            rates.rng.shuffle(kept)
         if kept:
             await self._broker.send(kept)
 
@@ -58,5 +58,5 @@ class UnreliableBroker:
         kept = [delivery for delivery in found if delivery not in dropped]
         kept += [delivery for delivery in kept if rates.affects(rates.duplicated)]
         if rates.reordered:
-            rates.chance.shuffle(kept)
+            rates.rng.shuffle(kept)
         return kept
