@@ -70,7 +70,7 @@ bench-http: setup ## Measure the server: requests beside a bare endpoint, remote
 	$(BIN)/python -m benchmarks.upload
 
 bench-observing: setup ## Measure what metrics, logs and traces cost a worker.
-	$(BIN)/python -m benchmarks.observing
+	$(BIN)/python -m benchmarks.observability
 
 bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughput, idle workers, outages.
 	$(BIN)/python -m benchmarks.dispatch

@@ -1,4 +1,4 @@
-"""The ways to send hints, as they are measured: the settings that name each, and a real server where it needs one."""
+"""The dispatch modes that are measured: their settings, and a real server for each broker."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ DATABASE = "database"
 MODES = (DATABASE, "redis", "nats", "sqs")  # hybrid is redis and database together
 
 
-class Ways:
-    def __init__(self, places: dict[str, Backend]) -> None:
-        self.places = places
+class BrokerModes:
+    def __init__(self, backends: dict[str, Backend]) -> None:
+        self.backends = backends
 
     def settings(self, mode: str, database_url: str) -> Settings:
-        return Settings(database_url=database_url) if mode == DATABASE else self.places[mode].settings(database_url)
+        return Settings(database_url=database_url) if mode == DATABASE else self.backends[mode].settings(database_url)
 
 
 @contextmanager
-def ways() -> Iterator[Ways]:
-    """With a server for each broker."""
+def ways() -> Iterator[BrokerModes]:
+    """Start a server for each broker."""
     with ExitStack() as stack:
         redis, nats, sqs = (stack.enter_context(kind.started()) for kind in (RedisServer, NatsServer, SqsServer))
         stack.enter_context(patch.dict(os.environ, SqsServer.credentials))
-        places = [RedisBackend("redis", redis), NatsBackend("nats", nats), SqsBackend("sqs", sqs)]
-        yield Ways({backend.mode: backend for backend in places})
+        backends = [RedisBackend("redis", redis), NatsBackend("nats", nats), SqsBackend("sqs", sqs)]
+        yield BrokerModes({backend.mode: backend for backend in backends})
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """For a process that is to have the same."""
+    """The environment of a process with these settings."""
     said = {name: getattr(settings, name) for name in Settings.__struct_fields__}
     ours = {f"HOLDFAST_{name.upper()}": str(said[name]) for name in said if said[name] != getattr(Settings(), name)}
     return {**os.environ, **ours}

@@ -1,4 +1,4 @@
-"""The core verbs on both stores, as a share of what hand-written SQL reaches, and beside crowds of other jobs.
+"""The core verbs on both stores, relative to hand-written SQL, and beside backlogs of other jobs.
 
     python -m benchmarks.core [--store sqlite] [--only 'by 100'] [--quick]
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from benchmarks.crowds import Crowd, crowds
+from benchmarks.backlogs import Backlog, backlogs
 from benchmarks.databases import Host, host
+from benchmarks.implementations import REAP_BATCH, Ours, Side, raw_side
+from benchmarks.measurement import Candidate, Score, race, say
+from benchmarks.operations import abandoned, beat, create, drain, empty, fill, filled, holding, reap
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, Score, race, say
-from benchmarks.sides import REAP_BATCH, Ours, Side, raw_side
-from benchmarks.work import abandoned, beat, create, drain, empty, fill, filled, holding, reap
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ QUICK = Sizes(rounds=1, slices=1, singles=5, tens=20, hundreds=200, million=2000
 
 @dataclass(frozen=True)
 class Figure:
-    """`prepare` and `run` are the same words for both sides; targets are shares of the raw rate."""
+    """`prepare` and `run` are the same for both implementations; targets are shares of the plain SQL rate."""
 
     name: str
     prepare: Callable[[Side], Awaitable[None]]
@@ -85,14 +85,14 @@ class Measuring:
         chosen = [figure for figure in figures(self._sizes) if self._only in figure.name]
         rows = await self._against_raw(chosen) if chosen else []
         print_table(version, ["", "ours/s", "raw/s", "ratio", "target", "met"], rows)
-        beside = [crowd for crowd in crowds(self._sizes.million) if self._only in _beside(crowd)]
+        beside = [backlog for backlog in backlogs(self._sizes.million) if self._only in _beside(backlog)]
         if beside:
-            rows = [await self._beside(crowd) for crowd in beside]
+            rows = [await self._beside(backlog) for backlog in beside]
             header = ["claim+complete by 100", "beside/s", "empty/s", "ratio", "target", "met"]
-            print_table(f"{version}: beside crowds, of the rate on an empty table", header, rows)
+            print_table(f"{version}: beside backlogs, of the rate on an empty table", header, rows)
 
     async def _against_raw(self, chosen: list[Figure]) -> list[list[str]]:
-        # A database each: neither pays for the other's log, nor for pages that the other made stale.
+        # A separate database for each, so that WAL and dead rows of one do not slow the other.
         async with self._host.fresh() as database, self._host.fresh() as other:
             ours, raw = await Ours.open(database), raw_side(other)
             await raw.prepare()
@@ -102,26 +102,26 @@ class Measuring:
                 await ours.close()
 
     async def _figure(self, figure: Figure, ours: Side, raw: Side) -> list[str]:
-        contestants = [
-            Contestant(name, side.database, partial(figure.prepare, side), partial(figure.run, side))
+        candidates = [
+            Candidate(name, side.database, partial(figure.prepare, side), partial(figure.run, side))
             for name, side in (("ours", ours), ("raw", raw))
         ]
         scores = await race(
-            f"{self.store}, {figure.name}", contestants, rounds=self._sizes.rounds, slices=self._sizes.slices
+            f"{self.store}, {figure.name}", candidates, rounds=self._sizes.rounds, slices=self._sizes.slices
         )
         return self._row(figure.name, scores, "ours", "raw", figure.targets.get(self.store))
 
-    async def _beside(self, crowd: Crowd) -> list[str]:
+    async def _beside(self, backlog: Backlog) -> list[str]:
         jobs = self._sizes.hundreds * self._sizes.slices
         async with AsyncExitStack() as stack:
             sides = {}
             for name in ("beside", "empty"):
                 sides[name] = await Ours.open(await stack.enter_async_context(self._host.fresh()))
                 stack.push_async_callback(sides[name].close)
-            say(f"  {self.store}: gathering {crowd.name}")
-            await crowd.gather(sides["beside"])
-            contestants = [
-                Contestant(
+            say(f"  {self.store}: gathering {backlog.name}")
+            await backlog.load(sides["beside"])
+            candidates = [
+                Candidate(
                     name,
                     side.database,
                     partial(fill, side, jobs=jobs, priority=1),
@@ -130,9 +130,9 @@ class Measuring:
                 for name, side in sides.items()
             ]
             scores = await race(
-                f"{self.store}, {_beside(crowd)}", contestants, rounds=self._sizes.rounds, slices=self._sizes.slices
+                f"{self.store}, {_beside(backlog)}", candidates, rounds=self._sizes.rounds, slices=self._sizes.slices
             )
-        return self._row(_beside(crowd), scores, "beside", "empty", BESIDE_TARGETS.get(self.store))
+        return self._row(_beside(backlog), scores, "beside", "empty", BESIDE_TARGETS.get(self.store))
 
     def _row(self, name: str, scores: dict[str, Score], mine: str, other: str, target: float | None) -> list[str]:
         ratio = scores[mine].ratio_to(scores[other])
@@ -149,8 +149,8 @@ class Measuring:
         ]
 
 
-def _beside(crowd: Crowd) -> str:
-    return f"beside {crowd.name}"
+def _beside(backlog: Backlog) -> str:
+    return f"beside {backlog.name}"
 
 
 async def measure(options: argparse.Namespace) -> bool:

@@ -20,7 +20,7 @@ from tests.servers.postgres import PostgresServer, running
 
 STORES = ("postgres", "sqlite")
 
-# A checkpoint or a vacuum at its own time would hit one contestant and spare the other: `settle` vacuums before
+# A checkpoint or a vacuum at its own time would hit one candidate and spare the other: `settle` vacuums before
 # each round instead, and the settings leave room for a whole run between two checkpoints.
 QUIET = ("autovacuum = off", "checkpoint_timeout = '1h'", "max_wal_size = '16GB'")
 

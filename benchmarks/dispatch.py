@@ -20,15 +20,15 @@ from functools import partial
 from statistics import quantiles
 from typing import Any, NamedTuple
 
-from benchmarks.brokers import DATABASE, MODES, Ways, environment, ways
+from benchmarks.brokers import DATABASE, MODES, BrokerModes, environment, ways
 from benchmarks.databases import Host, host
 from benchmarks.hints import figures
-from benchmarks.observing import Seen, drain
+from benchmarks.implementations import Ours
+from benchmarks.measurement import Candidate, Score, one_by_one, race, say, turned
+from benchmarks.observability import Seen, drain
+from benchmarks.operations import empty, filled
 from benchmarks.remote import app as small_jobs
 from benchmarks.report import ROOT, arguments, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, Score, one_by_one, race, say, turned
-from benchmarks.sides import Ours
-from benchmarks.work import empty, filled
 from holdfast.assembly.engine import OpenEngine
 from holdfast.engine import Engine
 from holdfast.model import NewJob
@@ -76,7 +76,7 @@ def worker_process(settings: Settings) -> Iterator[None]:
         process.wait()
 
 
-async def starting(machine: Host, known: Ways, sizes: Sizes) -> list[dict[str, Any]]:
+async def starting(machine: Host, known: BrokerModes, sizes: Sizes) -> list[dict[str, Any]]:
     """From just before the call that enqueues to the first line of the handler, in another process."""
     async with AsyncExitStack() as stack:
         engines: dict[str, Engine] = {}
@@ -137,7 +137,7 @@ class Way(NamedTuple):
 
 
 @asynccontextmanager
-async def way(machine: Host, known: Ways, mode: str) -> AsyncIterator[Way]:
+async def way(machine: Host, known: BrokerModes, mode: str) -> AsyncIterator[Way]:
     async with machine.fresh() as database:
         settings = known.settings(mode, database.url)
         async with producer(settings) as creator, _listening(settings) as (opened, source):
@@ -151,8 +151,8 @@ async def _listening(settings: Settings) -> AsyncIterator[tuple[OpenEngine, Data
 
 
 async def draining(known_ways: dict[str, Way], sizes: Sizes) -> list[dict[str, Any]]:
-    contestants = [
-        Contestant(
+    candidates = [
+        Candidate(
             mode,
             way.ours.database,
             partial(filled, way.ours, jobs=sizes.jobs),
@@ -160,17 +160,17 @@ async def draining(known_ways: dict[str, Way], sizes: Sizes) -> list[dict[str, A
         )
         for mode, way in known_ways.items()
     ]
-    return _fast("drain", await one_by_one("drain", contestants, sizes.rounds))
+    return _fast("drain", await one_by_one("drain", candidates, sizes.rounds))
 
 
 async def enqueueing(known_ways: dict[str, Way], sizes: Sizes) -> list[dict[str, Any]]:
     found = []
     for figure, run in figures(sizes.calls).items():
-        contestants = [
-            Contestant(mode, way.ours.database, partial(empty, way.ours), partial(run, way.ours))
+        candidates = [
+            Candidate(mode, way.ours.database, partial(empty, way.ours), partial(run, way.ours))
             for mode, way in known_ways.items()
         ]
-        found += _fast(figure, await race(figure, contestants, rounds=sizes.rounds, slices=min(4, sizes.rounds)))
+        found += _fast(figure, await race(figure, candidates, rounds=sizes.rounds, slices=min(4, sizes.rounds)))
     return found
 
 

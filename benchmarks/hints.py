@@ -1,4 +1,4 @@
-"""What wake-ups cost whoever creates jobs, what waiting for them costs, and how soon they are heard.
+"""The cost of hints for producers, the cost of waiting for hints, and their latency.
 
     python -m benchmarks.hints [--store postgres] [--quick]
 
@@ -19,10 +19,10 @@ from statistics import quantiles
 from typing import Any
 
 from benchmarks.databases import Database, Host, host
+from benchmarks.implementations import Ours
+from benchmarks.measurement import Candidate, race
+from benchmarks.operations import create, empty
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, race
-from benchmarks.sides import Ours
-from benchmarks.work import create, empty
 from holdfast.clock import Clock
 from holdfast.store import PostgresStore
 from holdfast.store.notify import Notifier, queue_waker
@@ -89,11 +89,10 @@ async def enqueueing(store: str, machine: Host, *, rounds: int, slices: int, cal
             sides[name] = await stack.enter_async_context(side(database, waking=name == "waking"))
         stack.enter_context(listening(sides["waking"].database.url))
         for figure, run in figures(calls).items():
-            contestants = [
-                Contestant(name, ours.database, partial(empty, ours), partial(run, ours))
-                for name, ours in sides.items()
+            candidates = [
+                Candidate(name, ours.database, partial(empty, ours), partial(run, ours)) for name, ours in sides.items()
             ]
-            scores = await race(f"{store}, {figure}", contestants, rounds=rounds, slices=slices)
+            scores = await race(f"{store}, {figure}", candidates, rounds=rounds, slices=slices)
             ratio = scores["waking"].ratio_to(scores["silent"])
             rates = [f"{scores[name].rate:,.0f}" for name in sides]
             rows.append([figure, *rates, f"{ratio:.3f}", f">= {TARGET}"])
@@ -123,7 +122,7 @@ async def waiting(machine: Host, *, seconds: float, hints: int) -> list[dict[str
 
 
 async def _heard_after(ours: Ours, presence: Any) -> float:
-    while await presence.wait(0.06):  # whatever was said before
+    while await presence.wait(0.06):  # earlier hints
         continue
     listening = asyncio.create_task(presence.wait(5))
     await asyncio.sleep(0)

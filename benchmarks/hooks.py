@@ -1,4 +1,4 @@
-"""What hooks of extensions cost: types without any beside types that have some, and a type with a guard and an effect.
+"""The cost of extension hooks: job types without hooks beside types with hooks, and a type with a guard and an effect.
 
     python -m benchmarks.hooks [--store postgres] [--only 'by 100'] [--quick]
 
@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks.core import QUICK, Sizes
 from benchmarks.databases import Database, Host, host
+from benchmarks.implementations import TYPE, Ours, Side
+from benchmarks.measurement import Candidate, race
+from benchmarks.operations import create, drain, empty, filled
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, race
-from benchmarks.sides import TYPE, Ours, Side
-from benchmarks.work import create, drain, empty, filled
 from holdfast.engine import Engine
 from holdfast.engine.hooks.create import CreateRequest
 from holdfast.engine.hooks.hooks import Hooks
@@ -107,11 +107,11 @@ async def measure_store(store: str, machine: Host, sizes: Sizes, only: str) -> l
 
 
 async def measure_figure(store: str, figure: Figure, sides: dict[str, Ours], sizes: Sizes) -> list[dict[str, Any]]:
-    contestants = [
-        Contestant(name, side.database, partial(figure.prepare, side), partial(figure.run, side))
+    candidates = [
+        Candidate(name, side.database, partial(figure.prepare, side), partial(figure.run, side))
         for name, side in sides.items()
     ]
-    scores = await race(f"{store}, {figure.name}", contestants, rounds=sizes.rounds, slices=sizes.slices)
+    scores = await race(f"{store}, {figure.name}", candidates, rounds=sizes.rounds, slices=sizes.slices)
     results = []
     for name in (BESIDE, HOOKED):
         ratio, target = scores[name].ratio_to(scores[ALONE]), figure.targets.get((name, store))

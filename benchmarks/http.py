@@ -1,4 +1,4 @@
-"""What HTTP costs: 64 clients on one server process, beside a bare endpoint and beside plain inserts.
+"""The cost of HTTP: 64 clients of one server process, compared with a bare endpoint and with plain inserts.
 
     python -m benchmarks.http [--quick]
 
@@ -20,9 +20,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.databases import Host, PostgresDatabase, cpu_seconds, host
+from benchmarks.implementations import PAYLOAD, RawPostgres
+from benchmarks.measurement import say
 from benchmarks.report import arguments, print_table, write_results
-from benchmarks.rounds import say
-from benchmarks.sides import PAYLOAD, RawPostgres
 from benchmarks.streams import Server, serving
 from holdfast.assembly.engine import open_engine
 from holdfast.model import NewJob
@@ -54,7 +54,7 @@ class Load:
         self._process = process
 
     def run(self, server: Server, requests: list[str], status: int, seconds: float) -> dict[str, Any]:
-        """What they saw, and what of the processor it cost the server."""
+        """The measurements of the clients, and the CPU time of the server."""
         before = cpu_seconds([server.pid]) or 0.0
         found = self._order(server.port, requests, status, seconds)
         return found | {"cpu_micros": 1e6 * ((cpu_seconds([server.pid]) or 0.0) - before) / found["requests"]}
@@ -73,7 +73,7 @@ class Load:
 @contextmanager
 def clients() -> Iterator[Load]:
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "benchmarks.load_generator"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield Load(process)
         process.terminate()
@@ -84,7 +84,7 @@ def bare() -> Iterator[Server]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.bare", str(port)]) as process:
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.baseline_server", str(port)]) as process:
         try:
             for _ in range(600):
                 with socket.socket() as knocking:
@@ -117,7 +117,7 @@ async def inserts(raw: RawPostgres, seconds: float) -> dict[str, Any]:
 
 
 async def measure(machine: Host, sizes: Sizes) -> dict[str, list[dict[str, Any]]]:
-    """Of each side, what each round gave."""
+    """The rounds of each candidate."""
     async with machine.fresh() as database:
         assert isinstance(database, PostgresDatabase)
         engine = await open_engine(Settings(database_url=database.url))

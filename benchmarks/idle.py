@@ -1,4 +1,4 @@
-"""What worker processes that have nothing to do cost the database, with a broker and without one.
+"""The database load of idle worker processes, with and without a broker.
 
     python -m benchmarks.idle [--workers 50] [--seconds 60] [--modes database,redis] [--quick]
 
@@ -79,7 +79,7 @@ async def until_all_beat(connection: Any, count: int) -> None:
 
 
 async def statements(connection: Any, seconds: float) -> dict[str, int]:
-    """Each that arrived in this time, and how often; our own left out."""
+    """The statements in this time with their counts, without those of the benchmark."""
     await connection.execute("SELECT pg_stat_statements_reset()")
     await asyncio.sleep(seconds)
     rows = await connection.fetch("SELECT query, calls FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_%'")

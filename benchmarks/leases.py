@@ -17,10 +17,10 @@ from functools import partial
 from typing import Any
 
 from benchmarks.databases import Database, Host, PostgresDatabase, host
+from benchmarks.implementations import LEASE_SECONDS, RawPostgres, RawSqlite, Side, raw_side
+from benchmarks.measurement import Candidate, race
+from benchmarks.operations import beat, drain, filled, holding
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, shown, write_results
-from benchmarks.rounds import Contestant, race
-from benchmarks.sides import LEASE_SECONDS, RawPostgres, RawSqlite, Side, raw_side
-from benchmarks.work import beat, drain, filled, holding
 
 LEASES = 1000
 PAYLOADS = {"200 B": 200, "8 kB": 8192}
@@ -143,11 +143,11 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
                 ("claim+complete by 100", partial(filled, jobs=jobs * slices), partial(drain, jobs=jobs, by=100)),
                 ("heartbeat of 1,000", partial(holding, jobs=LEASES), beat),
             ):
-                contestants = [
-                    Contestant(name, side.database, partial(prepare, side), partial(run, side))
+                candidates = [
+                    Candidate(name, side.database, partial(prepare, side), partial(run, side))
                     for name, side in sides.items()
                 ]
-                scores = await race(f"{store}, {size}, {task}", contestants, rounds=rounds, slices=slices)
+                scores = await race(f"{store}, {size}, {task}", candidates, rounds=rounds, slices=slices)
                 found.append({"task": task, "payload": size, "ways": rounds_of(scores)})
                 for name, score in scores.items():
                     used = [shown(score.cpu_micros, ".1f"), shown(score.wal_bytes, ",.0f")]

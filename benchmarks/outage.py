@@ -1,4 +1,4 @@
-"""How long a broker's absence is felt: until a job is found without it, and until it is used again when it is back.
+"""The effect of a broker outage: the time until a job is found without the broker, and until the broker is used again.
 
     python -m benchmarks.outage [--quick]
 
@@ -18,10 +18,10 @@ from contextlib import asynccontextmanager
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.brokers import Ways, ways
+from benchmarks.brokers import BrokerModes, ways
 from benchmarks.databases import Host, host
+from benchmarks.measurement import say
 from benchmarks.report import arguments, print_table, write_results
-from benchmarks.rounds import say
 from holdfast.assembly.engine import OpenEngine
 from tests.dispatch.backends import Backend
 from tests.dispatch.cluster import received_hints
@@ -30,7 +30,7 @@ from tests.servers.proxy import Proxy
 
 POLL_SECONDS = 1.5
 BOUNDS = {"found": POLL_SECONDS + 1, "found later": POLL_SECONDS + 1, "back": 10.0}
-LIVE = 1000  # workers, as this one believes: so it polls once in a minute
+LIVE = 1000  # live workers, as this worker assumes: it polls once a minute
 PROBE_SECONDS = 0.05
 
 
@@ -62,7 +62,7 @@ async def cut_off(on: Stage) -> None:
 
 
 class Sizes(NamedTuple):
-    cases: tuple[tuple[Loss, bool], ...]  # how the broker is lost, and whether hints can go by the database
+    cases: tuple[tuple[Loss, bool], ...]  # how the broker is lost, and whether hints can go through the database
     rounds: int = 6
     short: float = 2.5  # by then the loss is noticed, however it happened
     long: float = 20.0  # every second time
@@ -86,7 +86,7 @@ async def found_after(on: Stage, *, hinted: bool) -> float:
 
 
 async def back_after(on: Stage) -> float:
-    """Seconds from its return to when a hint that it carried is heard."""
+    """Seconds from the end of the outage to the first hint received through the broker."""
     if not on.backend.server.running:
         await asyncio.to_thread(on.backend.server.start)
     await on.wire.come_back()
@@ -121,17 +121,17 @@ async def outages(machine: Host, backend: Backend, sizes: Sizes) -> list[dict[st
     return found
 
 
-async def measure(known: Ways, sizes: Sizes) -> list[dict[str, Any]]:
+async def measure(known: BrokerModes, sizes: Sizes) -> list[dict[str, Any]]:
     """All brokers at the same time: it is mostly waiting."""
     with host("postgres") as machine:
         async with machine.fresh():  # the first makes the template for all
-            taken = await asyncio.gather(*(outages(machine, backend, sizes) for backend in known.places.values()))
+            taken = await asyncio.gather(*(outages(machine, backend, sizes) for backend in known.backends.values()))
     found = [figure for figures in taken for figure in figures]
     rows = [
         [each["figure"], *(f"{pick(each['seconds']):.2f} s" for pick in (median, max)), f"<= {each['bound']:g} s"]
         for each in found
     ]
-    print_table(f"The broker is away; poll_seconds={POLL_SECONDS}", ["", "median", "longest", "bound"], rows)
+    print_table(f"Broker outage; poll_seconds={POLL_SECONDS}", ["", "median", "longest", "bound"], rows)
     return found
 
 

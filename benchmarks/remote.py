@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any
 
 from benchmarks.databases import Database, Host, host
+from benchmarks.implementations import TYPE, Ours
+from benchmarks.measurement import Candidate, race
+from benchmarks.operations import filled
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, race
-from benchmarks.sides import TYPE, Ours
-from benchmarks.work import filled
 from holdfast.client.client import Client
 from holdfast.clock import Clock
 from holdfast.ids import Ids
@@ -82,7 +82,7 @@ def served(url: str) -> Iterator[str]:
 def _address(log: Any) -> tuple[str, threading.Thread]:
     for line in log:
         if found := re.search(r"ready: (http://\S+[0-9])", line):
-            reading = threading.Thread(target=log.read, daemon=True)  # what it says later must not hold it up
+            reading = threading.Thread(target=log.read, daemon=True)  # a full pipe would block the server
             reading.start()
             return found[1], reading
     raise RuntimeError("the server did not start")
@@ -126,8 +126,8 @@ async def draining(store: str, machine: Host, *, rounds: int, jobs: int) -> list
             stack.push_async_callback(ours.close)
             sides[name] = (ours, await stack.enter_async_context(opened(ours)))
         for slots in SLOTS:
-            contestants = [
-                Contestant(
+            candidates = [
+                Candidate(
                     name,
                     ours.database,
                     partial(filled, ours, jobs=jobs),
@@ -135,7 +135,7 @@ async def draining(store: str, machine: Host, *, rounds: int, jobs: int) -> list
                 )
                 for name, (ours, source) in sides.items()
             ]
-            scores = await race(f"{store}, {slots} slots", contestants, rounds=rounds, slices=1)
+            scores = await race(f"{store}, {slots} slots", candidates, rounds=rounds, slices=1)
             ratio = scores["http"].ratio_to(scores["database"])
             rates = [f"{scores[name].rate:,.0f}" for name in sides]
             rows.append([f"{slots} slots", *rates, f"{ratio:.2f}", f">= {TARGET}"])

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.databases import STORES
-from benchmarks.rounds import Score
+from benchmarks.measurement import Score
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
-    """What every benchmark can be asked for."""
+    """The options of every benchmark."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--store", choices=["both", *STORES], default="both", help="measure on this store only")
     parser.add_argument("--quick", action="store_true", help="one small round of everything: does it still run?")
@@ -45,7 +45,7 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
 
 
 def shown(figure: float | None, form: str) -> str:
-    """Empty where it is not known."""
+    """Empty if unknown."""
     return "" if figure is None else format(figure, form)
 
 

@@ -1,4 +1,4 @@
-"""What many streams at which nothing happens cost a server: connections, memory, and the pace of jobs.
+"""The cost of many idle event streams: connections, memory, and the throughput of jobs.
 
     python -m benchmarks.streams [--store postgres] [--streams 1000] [--quick]
 
@@ -45,7 +45,7 @@ QUICK = Sizes(streams=20, rounds=1, jobs=32)
 
 
 class Server(NamedTuple):
-    """Of a process, as far as it can be seen from outside."""
+    """A server process, observed from outside."""
 
     pid: int
     port: int
@@ -104,7 +104,7 @@ async def _stream(server: Server, job_id: str) -> Stream:
 
 
 async def jobs_through(server: Server, engine: Engine, worker: str, jobs: int) -> float:
-    """Jobs per second, handed in over HTTP by many at once, and done by a worker on the database."""
+    """Jobs per second, created over HTTP by concurrent clients, and completed by a local worker."""
     began = time.perf_counter()
     await asyncio.gather(*(_hand_in(server, jobs // CALLERS) for _ in range(CALLERS)))
     done = 0

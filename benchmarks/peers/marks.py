@@ -29,7 +29,7 @@ class Marks:
         return [Mark(*fields) for fields in _RECORD.iter_unpack(data[: len(data) // _RECORD.size * _RECORD.size])]
 
     def wait(self, count: int, seconds: float, alive: Callable[[], None]) -> bool:
-        """Whether so many were made in time; `alive` says so, by raising, when nobody is left to make them."""
+        """Whether the marks arrived in time; `alive` raises when no worker is left."""
         deadline = time.monotonic() + seconds
         while self.count() < count:
             if time.monotonic() > deadline:

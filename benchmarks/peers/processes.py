@@ -80,7 +80,7 @@ class Workers:
         return f"the end of its output:\n{self._log.read_text(errors='replace')[-1500:]}"
 
     def stop(self) -> None:
-        """As an operator would; whoever does not listen is killed."""
+        """SIGTERM, as an operator would send it; a process that does not stop is killed."""
         for process in self._processes:
             _signal(os.kill, process.pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
@@ -98,7 +98,7 @@ class Workers:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without reaping it: until `kill` does, nobody else can be given its id."""
+    """Without reaping it, so that its id is not reused before `kill`."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

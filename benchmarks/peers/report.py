@@ -52,7 +52,7 @@ def _micros(figure: float | None) -> str:
 
 
 def table(peers: Peers, columns: list[Column]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows; a column that nobody has a figure in is left out, and so is a peer without any."""
+    """Header and rows; columns and peers without any figures are left out."""
     used = [column for column in columns if any(column.cell in peer["cells"] for peer in peers)]
     rows = [[peer["name"], *(_shown(peer, column) for column in used)] for peer in peers]
     return ["", *(column.title for column in used)], [row for row in rows if any(row[1:])]
@@ -69,7 +69,7 @@ def _shown(peer: Result, column: Column) -> str:
 
 
 def better(stores: dict[str, Any]) -> dict[str, list[str]]:
-    """For each thing measured, who beats Holdfast on PostgreSQL at it, and how many times."""
+    """For each figure, the peers that are better than Holdfast on PostgreSQL, and by which factor."""
     ours = _named(stores.get("postgres", {}).get("peers", []), "holdfast")
     others = [peer for store in stores.values() for peer in store["peers"] if peer["package"] != "holdfast"]
     found = {}

@@ -9,9 +9,22 @@ from typing import Any
 
 import pytest
 
-from benchmarks import core, dispatch, hints, hooks, http, idle, leases, observing, outage, refusal, remote, streams
+from benchmarks import (
+    core,
+    dispatch,
+    hints,
+    hooks,
+    http,
+    idle,
+    illegal_transitions,
+    leases,
+    observability,
+    outage,
+    remote,
+    streams,
+)
+from benchmarks.backlogs import backlogs
 from benchmarks.brokers import MODES
-from benchmarks.crowds import crowds
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(3, of="benchmarks")]
 
@@ -44,7 +57,7 @@ def test_the_core_benchmark_measures_every_figure_and_concurrency(
     sizes = core.QUICK
     assert [result["figure"] for result in results] == [
         *(figure.name for figure in core.figures(sizes)),
-        *(f"beside {crowd.name}" for crowd in crowds(sizes.million)),
+        *(f"beside {backlog.name}" for backlog in backlogs(sizes.million)),
     ]
     assert all(result["ratio"] > 0 for result in results)
     assert "claim+complete by 100" in capsys.readouterr().out
@@ -52,8 +65,8 @@ def test_the_core_benchmark_measures_every_figure_and_concurrency(
 
 def test_the_illegal_transition_benchmark_compares_every_guard(store: str, tmp_path: Path) -> None:
     """S5: the database itself refuses illegal SQL, whoever types it."""
-    results = {result["way"]: result["refuses"] for result in results_of(refusal, store, tmp_path)}
-    assert list(results) == [way.name for way in refusal.WAYS]
+    results = {result["way"]: result["refuses"] for result in results_of(illegal_transitions, store, tmp_path)}
+    assert list(results) == [way.name for way in illegal_transitions.WAYS]
     assert not any(results["nothing"].values())
     assert all(results["the schema's triggers before"].values())
 
@@ -105,8 +118,8 @@ def test_the_idle_benchmark_counts_the_queries_of_idle_workers(tmp_path: Path) -
 
 def test_the_observability_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:
     """R000-72: what metrics, logs and traces take from the drain of a queue."""
-    results = results_of(observing, store, tmp_path)
-    assert [result["figure"] for result in results] == [*observing.TARGETS]
+    results = results_of(observability, store, tmp_path)
+    assert [result["figure"] for result in results] == [*observability.TARGETS]
     assert all(result["ratio"] > 0 for result in results)
 
 

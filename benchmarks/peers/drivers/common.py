@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 URL = os.environ.get("BENCH_URL", "")
-LONG = "long"  # the payload of a job that runs until somebody kills it
+LONG = "long"  # the payload of a job that runs until it is killed
 LONG_SECONDS = 300.0
 
 _RECORD = struct.Struct("=QQ")
@@ -20,7 +20,7 @@ _marks = os.open(os.environ.get("BENCH_MARKS", os.devnull), os.O_WRONLY | os.O_A
 
 
 def mark() -> None:
-    """First thing in every handler: who runs it and when, in one small append that threads and processes may share."""
+    """Called first in every handler: one small append with process id and time, safe for threads and processes."""
     os.write(_marks, _RECORD.pack(os.getpid(), time.monotonic_ns()))
 
 

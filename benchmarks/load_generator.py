@@ -1,4 +1,4 @@
-"""Many clients in one process, saying prepared requests over plain sockets: `python -m benchmarks.load`.
+"""Many clients in one process that send prepared requests over plain sockets: `python -m benchmarks.load_generator`.
 
 It reads orders as lines of JSON, does each, and answers with a line: how many were answered, in how long, how quickly.
 """
@@ -16,7 +16,7 @@ import uvloop
 
 
 class Client(asyncio.Protocol):
-    """One connection that is kept open: the next request goes out when the answer to the last one is whole."""
+    """One connection that is kept open: the next request is sent after the complete response to the last one."""
 
     def __init__(self, requests: list[bytes], status: bytes) -> None:
         self._requests = cycle(requests)

@@ -1,7 +1,7 @@
-"""Rates that can be compared on a machine that also does other things.
+"""Comparable rates on a machine with other load.
 
-A round is cut into slices, contestants take turns slice by slice, and what counts is the median of the rounds. A ratio
-is the median of the ratios within each round, where both sides met the same disturbances.
+A round is cut into slices, candidates take turns slice by slice, and what counts is the median of the rounds. A ratio
+is the median of the ratios within each round, where both candidates had the same disturbances.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """`prepare`, once a round, is not timed; `run` does a slice, and answers how many units of work that was."""
 
     name: str
@@ -70,28 +70,28 @@ class Score:
         return median(known) if known else None
 
 
-async def race(title: str, contestants: list[Contestant], *, rounds: int, slices: int) -> dict[str, Score]:
-    """Before the first round each contestant has had one that does not count."""
-    scores = {contestant.name: Score() for contestant in contestants}
+async def race(title: str, candidates: list[Candidate], *, rounds: int, slices: int) -> dict[str, Score]:
+    """Measure the candidates in alternating slices; a first round to warm up does not count."""
+    scores = {candidate.name: Score() for candidate in candidates}
     warm_up = rounds > 1
     for number in range(rounds + warm_up):
         counts = number >= warm_up
         say(f"  {title}: " + (f"round {number + 1 - warm_up} of {rounds}" if counts else "warming up"))
-        taken = await _round(contestants, slices)
+        taken = await _round(candidates, slices)
         if counts:
             for name, score in scores.items():
                 score.rounds.append(taken[name])
     return scores
 
 
-async def one_by_one(title: str, contestants: list[Contestant], rounds: int) -> dict[str, Score]:
-    """For work that cannot be cut into slices: each begins alone and on equal terms, and each is first in turn."""
-    scores = {contestant.name: Score() for contestant in contestants}
+async def one_by_one(title: str, candidates: list[Candidate], rounds: int) -> dict[str, Score]:
+    """For work that cannot be cut into slices: each candidate runs alone, in rotating order."""
+    scores = {candidate.name: Score() for candidate in candidates}
     for number in range(rounds + 1):
-        for contestant in turned(contestants, number):
-            taken = await race(f"{title}, {contestant.name}, {number} of {rounds}", [contestant], rounds=1, slices=1)
+        for candidate in turned(candidates, number):
+            taken = await race(f"{title}, {candidate.name}, {number} of {rounds}", [candidate], rounds=1, slices=1)
             if number:  # after one to warm up
-                scores[contestant.name].rounds += taken[contestant.name].rounds
+                scores[candidate.name].rounds += taken[candidate.name].rounds
     return scores
 
 
@@ -100,23 +100,23 @@ def turned(items: list[T], number: int) -> list[T]:
     return items[first:] + items[:first]
 
 
-async def _round(contestants: list[Contestant], slices: int) -> dict[str, Round]:
-    taken = {contestant.name: Round() for contestant in contestants}
-    for contestant in contestants:
-        await contestant.prepare()
+async def _round(candidates: list[Candidate], slices: int) -> dict[str, Round]:
+    taken = {candidate.name: Round() for candidate in candidates}
+    for candidate in candidates:
+        await candidate.prepare()
     gc.collect()
     for number in range(slices):
-        for contestant in contestants[:: -1 if number % 2 else 1]:  # there and back: each as often first as last
-            await _time_slice(contestant, taken[contestant.name])
+        for candidate in candidates[:: -1 if number % 2 else 1]:  # each is equally often first and last
+            await _time_slice(candidate, taken[candidate.name])
     return taken
 
 
-async def _time_slice(contestant: Contestant, taken: Round) -> None:
-    before = await contestant.database.spent()
+async def _time_slice(candidate: Candidate, taken: Round) -> None:
+    before = await candidate.database.spent()
     begin = time.perf_counter()
-    taken.units += await contestant.run()
+    taken.units += await candidate.run()
     taken.seconds += time.perf_counter() - begin
-    spent = (await contestant.database.spent()).since(before)
+    spent = (await candidate.database.spent()).since(before)
     if spent.cpu_seconds is not None:
         taken.cpu_seconds = (taken.cpu_seconds or 0.0) + spent.cpu_seconds
     if spent.wal_bytes is not None:

@@ -1,17 +1,17 @@
-"""Jobs that are there but not wanted: a claim must not become slower because of them."""
+"""Backlogs of jobs that a claim does not select: they must not slow it down."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from benchmarks.databases import Database
-from benchmarks.sides import TYPE, Ours
+from benchmarks.implementations import TYPE, Ours
 from holdfast.model import NewJob
 
 _MONTH_SECONDS = 30 * 86_400
 _HELD_QUEUE = "held"
 
-# Older than any job of the run, so that a crowd of equal priority stands before it.
+# Older than any job of the run, so that a backlog of equal priority comes first.
 _ID = {
     "postgres": "('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid",
     "sqlite": "printf('01900000-0000-7000-8000-%012x', n)",
@@ -19,7 +19,7 @@ _ID = {
 
 
 @dataclass(frozen=True)
-class Crowd:
+class Backlog:
     """`count` copies of one real job with all its history."""
 
     name: str
@@ -28,7 +28,7 @@ class Crowd:
     finished: bool = False
     paused: bool = False
 
-    async def gather(self, ours: Ours) -> None:
+    async def load(self, ours: Ours) -> None:
         """Load it into an empty database."""
         await ours.engine.create(self.job)
         if self.finished:
@@ -40,20 +40,20 @@ class Crowd:
         await ours.database.flush()
 
 
-def crowds(million: int) -> list[Crowd]:
-    """The drained jobs have priority 1: the first crowd stands behind them, the others before them."""
+def backlogs(million: int) -> list[Backlog]:
+    """The drained jobs have priority 1: the first backlog comes after them, the others before them."""
     head = million // 10
     return [
-        Crowd(f"{million:,} ready behind", million, NewJob(type=TYPE)),
-        Crowd(f"{million:,} finished", million, NewJob(type=TYPE), finished=True),
-        Crowd(
+        Backlog(f"{million:,} ready behind", million, NewJob(type=TYPE)),
+        Backlog(f"{million:,} finished", million, NewJob(type=TYPE), finished=True),
+        Backlog(
             f"{million:,} delayed, higher priority",
             million,
             NewJob(type=TYPE, priority=100, delay_seconds=_MONTH_SECONDS),
         ),
-        Crowd(f"{head:,} at the head, another type", head, NewJob(type="other", priority=100)),
-        Crowd(f"{head:,} at the head, a capability", head, NewJob(type=TYPE, priority=100, requires=["gpu"])),
-        Crowd(
+        Backlog(f"{head:,} at the head, another type", head, NewJob(type="other", priority=100)),
+        Backlog(f"{head:,} at the head, a capability", head, NewJob(type=TYPE, priority=100, requires=["gpu"])),
+        Backlog(
             f"{head:,} at the head, a paused queue",
             head,
             NewJob(type=TYPE, priority=100, queue=_HELD_QUEUE),

@@ -1,6 +1,6 @@
-"""How the database itself can refuse an illegal move: what each way costs per job, and what it lets through.
+"""Guards against illegal transitions in the database: what each costs per job, and what it does not reject.
 
-    python -m benchmarks.refusal [--store sqlite] [--quick]
+    python -m benchmarks.illegal_transitions [--store sqlite] [--quick]
 
 Every way stands on the real table of jobs, in a database of its own, with 20 user-declared lifecycles; the jobs belong
 to the last of them. Claim and complete by 100 are plain SQL, so that the rest of the engine hides no difference.
@@ -21,10 +21,10 @@ from typing import Any
 import asyncpg
 
 from benchmarks.databases import Database, Host, host
+from benchmarks.implementations import Side, raw_side
+from benchmarks.measurement import Candidate, race
+from benchmarks.operations import drain, filled
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, shown, write_results
-from benchmarks.rounds import Contestant, race
-from benchmarks.sides import Side, raw_side
-from benchmarks.work import drain, filled
 from holdfast.lifecycle import BIT, Machine
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.images import IMAGES
@@ -62,7 +62,7 @@ def _literals(states: Iterable[str]) -> str:
 
 
 def _pairs(machine: Machine) -> str:
-    """The pair is none of this lifecycle's."""
+    """The pair of states is no transition of this lifecycle."""
     arms = [
         f"WHEN '{source}' THEN NEW.state NOT IN ({_literals(m.target for m in machine.moves if m.source is source)})"
         for source in dict.fromkeys(move.source for move in machine.moves)
@@ -112,7 +112,7 @@ WAYS = [
 
 
 async def install(way: Way, database: Database) -> None:
-    """Take away what the schema does about updates, and put this way in its place."""
+    """Replace the triggers of the schema by this guard."""
     shipped = await _triggers(database)
     for name, _ in shipped:
         await database.run(f"DROP TRIGGER {name}" + (" ON holdfast_jobs" if database.dialect == "postgres" else ""))
@@ -189,7 +189,7 @@ async def _make_legal_moves(database: Database) -> None:
 _INSTALL = {"postgres": _install_postgres, "sqlite": _install_sqlite}
 
 
-# -- what it lets through ----------------------------------------------------------------------------------------
+# -- illegal statements ------------------------------------------------------------------------------------------
 
 _ENDED = "due = NULL, finished_at = run_at"
 ATTACKS = {
@@ -215,7 +215,7 @@ ATTACKS = {
 
 
 async def attack(side: Side) -> dict[str, bool]:
-    """Type illegal SQL by hand: which of it does the database refuse?"""
+    """Run illegal SQL: which statements does the database reject?"""
     await filled(side, jobs=2)
     await drain(side, jobs=1, by=1)
     return {name: await _refused(side.database, statements) for name, statements in ATTACKS.items()}
@@ -252,8 +252,8 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
                 moves=MINE.mask,
             )
         refusals = {name: await attack(side) for name, side in sides.items()}
-        contestants = [
-            Contestant(
+        candidates = [
+            Candidate(
                 name,
                 side.database,
                 partial(filled, side, jobs=jobs * slices),
@@ -261,7 +261,7 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
             )
             for name, side in sides.items()
         ]
-        scores = await race(store, contestants, rounds=rounds, slices=slices)
+        scores = await race(store, candidates, rounds=rounds, slices=slices)
     rows = [
         [
             name,
@@ -285,7 +285,7 @@ async def measure(options: argparse.Namespace) -> None:
                 {"rounds": 1, "slices": 1, "jobs": 100} if options.quick else {"rounds": 9, "slices": 10, "jobs": 1000}
             )
             stores[store] = await compare(store, machine, **sizes)
-    write_results(options.results, "refusal", quick=options.quick, stores=stores)
+    write_results(options.results, "illegal_transitions", quick=options.quick, stores=stores)
 
 
 def main(words: list[str] | None = None) -> None:

@@ -1,12 +1,12 @@
-"""The work of a round, in the words that both sides know: what it needs beforehand, and what is timed."""
+"""The operations of a round, the same for both implementations: preparations, and what is timed."""
 
 from __future__ import annotations
 
-from benchmarks.sides import REAP_BATCH, Side
+from benchmarks.implementations import REAP_BATCH, Side
 
 CREATE_MAX = 1000
 
-# -- beforehand --------------------------------------------------------------------------------------------------
+# -- preparations ------------------------------------------------------------------------------------------------
 
 
 async def empty(side: Side) -> None:
@@ -30,7 +30,7 @@ async def holding(side: Side, *, jobs: int) -> None:
 
 
 async def abandoned(side: Side, *, jobs: int) -> None:
-    """All claimed, and every lease over."""
+    """All jobs are claimed, and every lease has expired."""
     await filled(side, jobs=jobs)
     for _ in range(jobs // CREATE_MAX):
         await side.claim(CREATE_MAX)
@@ -38,7 +38,7 @@ async def abandoned(side: Side, *, jobs: int) -> None:
     await side.database.settle(*side.tables)
 
 
-# -- timed: each answers how much it did --------------------------------------------------------------------------
+# -- timed: each returns its units of work -------------------------------------------------------------------------
 
 
 async def create(side: Side, *, calls: int, by: int) -> int:

@@ -1,4 +1,4 @@
-"""The same framework without Holdfast: routes that read the same body, touch no database and answer alike."""
+"""The HTTP framework without Holdfast: routes with the same request and response bodies, and no database."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What it costs to be seen: how fast a worker drains a queue with metrics, logs and traces, beside one without.
+"""The cost of observability: how fast a worker drains a queue with and without metrics, logs and traces.
 
-    python -m benchmarks.observing [--store postgres] [--quick]
+    python -m benchmarks.observability [--store postgres] [--quick]
 
 Lines go to a file. Of attempts as many a second are recorded as in a worker that is not told otherwise; a round is
 short, so it begins with nothing left of what an idle worker may record at once. Spans are batched and encoded, and then
@@ -26,11 +26,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from benchmarks.databases import Host, host
+from benchmarks.implementations import Ours
+from benchmarks.measurement import Candidate, Score, one_by_one
+from benchmarks.operations import filled
 from benchmarks.remote import app, left, on_the_database
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
-from benchmarks.rounds import Contestant, Score, one_by_one
-from benchmarks.sides import Ours
-from benchmarks.work import filled
 from holdfast.assembly.worker import measure
 from holdfast.clock import Clock
 from holdfast.observe.log_formats import Json
@@ -45,13 +45,13 @@ from holdfast.worker.runtime import Worker, WorkerConfig
 from holdfast.worker.source import Source
 
 METRICS, LOGS, TRACES, NOTHING = "metrics", "metrics, logs", "metrics, logs, traces", "nothing"
-TARGETS = {METRICS: 0.97, LOGS: 0.9, TRACES: 0.9}  # of the rate of a worker that nobody looks at
+TARGETS = {METRICS: 0.97, LOGS: 0.9, TRACES: 0.9}  # of the rate of a worker without them
 SLOTS = 100
 
 
 @dataclass
 class Seen:
-    """What a worker is given to be seen by."""
+    """The metrics, logs and traces of a worker."""
 
     by: dict[str, Any]  # fields of `HandlerResources`
     attempt_log: AttemptLog | None = None
@@ -108,14 +108,14 @@ async def drain(source: Source, seen: Seen, *, jobs: int) -> int:
 
 async def pair(store: str, machine: Host, what: str, *, rounds: int, jobs: int) -> dict[str, Score]:
     async with AsyncExitStack() as stack:
-        contestants = []
+        candidates = []
         for name in (what, NOTHING):
             ours = await Ours.open(await stack.enter_async_context(machine.fresh()))
             stack.push_async_callback(ours.close)
             source = await stack.enter_async_context(on_the_database(ours))
             run = partial(drain, source, stack.enter_context(seen(ours, name)), jobs=jobs)
-            contestants.append(Contestant(name, ours.database, partial(filled, ours, jobs=jobs), run))
-        return await one_by_one(f"{store}, {what}", contestants, rounds)
+            candidates.append(Candidate(name, ours.database, partial(filled, ours, jobs=jobs), run))
+        return await one_by_one(f"{store}, {what}", candidates, rounds)
 
 
 async def draining(store: str, machine: Host, **sizes: int) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ async def compare(options: argparse.Namespace) -> bool:
     for store in chosen_stores(options):
         with host(store) as machine:
             stores[store] = await draining(store, machine, **sizes)
-    write_results(options.results, "observing", quick=options.quick, stores=stores)
+    write_results(options.results, "observability", quick=options.quick, stores=stores)
     return options.quick or all(figure["met"] for results in stores.values() for figure in results)
 
 

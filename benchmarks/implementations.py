@@ -1,4 +1,4 @@
-"""The two sides of every comparison, with the same verbs: the engine, and hand-written SQL that does only the work."""
+"""The two implementations in every comparison, with the same verbs: the engine, and minimal hand-written SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model import NewJob
 from holdfast.store import open_store
 
 TYPE = "bench"
-PAYLOAD = {"to": "somebody@example.com", "subject": "About a hundred bytes, as small jobs have", "template": 42}
+PAYLOAD = {"to": "customer@example.com", "subject": "About a hundred bytes, as small jobs have", "template": 42}
 LEASE_SECONDS = 30
 REAP_BATCH = 1000
 
