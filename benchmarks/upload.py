@@ -18,9 +18,6 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from holdfast.clock import Clock
-from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.routes import extension_route
 from holdfast.server.http.route import Reply
@@ -45,13 +42,14 @@ async def take(request: Request) -> Reply:
 
 
 async def serve(url: str) -> None:
+    from holdfast.assembly.engine import AppParts
     from holdfast.assembly.server import open_server
     from holdfast.server.http.server import served
 
     words: dict[str, Any] = {"body": "application/octet-stream", "answers": {200: "application/json"}}
     route = extension_route("bench", "POST", "/bench/upload", take, scope=None, body_max=2**40, **words)
     settings = Settings(database_url=url)
-    async with open_server(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids(), allow_local=True) as server:
+    async with open_server(settings, AppParts(), allow_local=True) as server:
         server.extension_routes = [route]
         async with served(server, host="127.0.0.1", port=0) as address:
             print(address, flush=True)

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from holdfast.assembly.engine import OpenEngine, open_all, open_presence
+from holdfast.assembly.engine import AppParts, OpenEngine, open_all, open_presence
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles
 from holdfast.model import NewJob
 from holdfast.model.reports import Complete
 from holdfast.settings import Settings
@@ -34,7 +33,7 @@ async def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> No
 @contextlib.asynccontextmanager
 async def producer(settings: Settings) -> AsyncIterator[OpenEngine]:
     """A process that only creates jobs."""
-    opened = await open_all(settings, lifecycles=Lifecycles(), clock=Clock(), ids=Ids())
+    opened = await open_all(settings, AppParts())
     try:
         yield opened
     finally:

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.assembly.engine import open_all
+from holdfast.assembly.engine import AppParts, open_all
 from holdfast.assembly.worker import WorkerOptions, work
 from holdfast.cli import main
-from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import kind_of_worker
 from holdfast.errors import Invalid
-from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles
 from holdfast.server.live import long_poll
 from holdfast.settings import Settings
 from holdfast.worker.runtime import Worker
@@ -47,9 +44,7 @@ async def test_an_invalid_broker_setting_is_an_error_at_startup(
     settings: dict[str, Any], says: str, fresh_sqlite_url: str
 ) -> None:
     with pytest.raises(Invalid, match=says) as refused:
-        await open_all(
-            Settings(database_url=fresh_sqlite_url, **settings), lifecycles=Lifecycles(), clock=Clock(), ids=Ids()
-        )
+        await open_all(Settings(database_url=fresh_sqlite_url, **settings), AppParts())
     assert refused.value.code == "invalid_setting"
     assert "hunter2" not in str(refused.value)
 
@@ -67,9 +62,7 @@ async def test_a_missing_extra_is_named_in_the_error(
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiobotocore" if extra == "sqs" else extra, None)  # as if it were not there
     with pytest.raises(Invalid) as refused:
-        await open_all(
-            Settings(database_url=fresh_sqlite_url, **settings), lifecycles=Lifecycles(), clock=Clock(), ids=Ids()
-        )
+        await open_all(Settings(database_url=fresh_sqlite_url, **settings), AppParts())
     assert refused.value.code == "extra_missing"
     assert f"pip install 'holdfast[{extra}]'" in str(refused.value)
 

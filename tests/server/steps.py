@@ -10,7 +10,6 @@ import httpx2
 from holdfast import App
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.key import NewKey
 from holdfast.model.loopback import is_loopback
@@ -64,6 +63,7 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """On the database of that URL. Several may stand before one database. `app`: serve it and its extensions."""
+    from holdfast.assembly.engine import AppParts
     from holdfast.assembly.server import open_server
 
     settings = {"admin_secret": SECRET, **settings}
@@ -72,12 +72,13 @@ async def serving(
     async with (
         open_server(
             Settings(database_url=url, **settings),
-            lifecycles=lifecycles or (Lifecycles() if app is None else app.lifecycles),
-            clock=clock or Clock(),
-            ids=Ids(),
+            AppParts(
+                lifecycles=lifecycles or (Lifecycles() if app is None else app.lifecycles),
+                clock=clock or Clock(),
+                extensions=() if app is None else tuple(app.extensions.values()),
+                hooks=None if app is None else app.hooks(),
+            ),
             allow_local=is_loopback(host),
-            extensions=() if app is None else app.extensions.values(),
-            hooks=None if app is None else app.hooks(),
         ) as server,
         AsyncExitStack() as stack,
     ):

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from holdfast.assembly.brokers import open_dispatch
 from holdfast.background import Loops
@@ -33,30 +32,44 @@ from holdfast.store.presence import open_presence as _open_presence
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AppParts:
+    """What an engine and a server take from an app; without an app, the defaults.
+
+    `reference`: of the app that names the database, if one does: an error then says how to migrate it.
+    """
+
+    lifecycles: Lifecycles = field(default_factory=Lifecycles)
+    clock: Clock = field(default_factory=Clock)
+    ids: Ids = field(default_factory=Ids)
+    reference: str = ""
+    extensions: tuple[Extension, ...] = ()
+    hooks: Hooks | None = None  # of the extensions
+
+
 async def open_engine(
     settings: Settings | None = None,
     *,
     lifecycles: Lifecycles | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
-    app: str = "",
-    extensions: Iterable[Extension] = (),
-    hooks: Hooks | None = None,
 ) -> Engine:
-    """`app` is the reference of the app that names the database, if one does: an error then says how to migrate it.
-    `hooks` are those of its extensions.
-    """
-    settings, clock, ids = settings or load(), clock or Clock(), ids or Ids()
-    policies, own = policy_settings(settings), lifecycles or Lifecycles()
-    all_are_ours = policies.are_of(own)
+    """An engine without an app."""
+    parts = AppParts(lifecycles=lifecycles or Lifecycles(), clock=clock or Clock(), ids=ids or Ids())
+    return await open_app_engine(settings or load(), parts)
+
+
+async def open_app_engine(settings: Settings, app: AppParts) -> Engine:
+    policies, migrate = policy_settings(settings), migrate_command(settings, app.reference)
+    all_are_ours = policies.are_of(app.lifecycles)
     if all_are_ours:
-        policies.check(own)
+        policies.check(app.lifecycles)
     engine = Engine(
-        await open_store(settings.url, clock, ids, migrate=migrate_command(settings, app), extensions=extensions),
-        lifecycles=lifecycles,
-        clock=clock,
-        ids=ids,
-        hooks=hooks,
+        await open_store(settings.url, app.clock, app.ids, migrate=migrate, extensions=app.extensions),
+        lifecycles=app.lifecycles,
+        clock=app.clock,
+        ids=app.ids,
+        hooks=app.hooks,
         limits=EngineLimits(
             sweep_seconds=settings.sweep_seconds,
             startup_grace_seconds=settings.startup_grace_seconds,
@@ -148,22 +161,12 @@ class OpenEngine:
             await self.engine.close()
 
 
-async def open_all(
-    settings: Settings,
-    *,
-    lifecycles: Lifecycles,
-    clock: Clock,
-    ids: Ids,
-    app: str = "",
-    extensions: Iterable[Extension] = (),
-    hooks: Hooks | None = None,
-) -> OpenEngine:
-    included: dict[str, Any] = {"extensions": extensions, "hooks": hooks}
-    engine = await open_engine(settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, **included)
-    notifier = Notifier(engine.store, clock) if isinstance(engine.store, PostgresStore) else None
+async def open_all(settings: Settings, app: AppParts) -> OpenEngine:
+    engine = await open_app_engine(settings, app)
+    notifier = Notifier(engine.store, app.clock) if isinstance(engine.store, PostgresStore) else None
     by_database = None if notifier is None else queue_waker(notifier)
     try:
-        dispatch = open_dispatch(settings, clock, ids, by_database)
+        dispatch = open_dispatch(settings, app.clock, app.ids, by_database)
     except BaseException:
         await engine.close()
         raise

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from holdfast.assembly.engine import OpenEngine, extension_maintenance, open_all, open_presence, retention
+from holdfast.assembly.engine import AppParts, OpenEngine, extension_maintenance, open_all, open_presence, retention
 from holdfast.background import Loop, Loops
 from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listener import Listener
 from holdfast.engine import Created, Engine
-from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob
 from holdfast.extend import Extension
 from holdfast.ids import Ids
-from holdfast.lifecycle import Lifecycles
 from holdfast.maintenance.maintainer import Maintainer, WorkerEventRecorder
 from holdfast.maintenance.rotation import Rotation
 from holdfast.observe.storage_metrics import storage_metrics
@@ -49,69 +47,53 @@ def _has_key(one: CheckedJob) -> bool:
 
 
 @asynccontextmanager
-async def open_server(
-    settings: Settings,
-    *,
-    lifecycles: Lifecycles,
-    clock: Clock,
-    ids: Ids,
-    allow_local: bool,
-    app: str = "",
-    extensions: Iterable[Extension] = (),
-    hooks: Hooks | None = None,
-) -> AsyncIterator[ServerState]:
+async def open_server(settings: Settings, app: AppParts, *, allow_local: bool) -> AsyncIterator[ServerState]:
     """Yields when the server can handle requests; its background loops run until the context ends."""
-    extensions = tuple(extensions)
+    clock, ids = app.clock, app.ids
     async with AsyncExitStack() as stack:
-        opened = await open_all(
-            settings, lifecycles=lifecycles, clock=clock, ids=ids, app=app, extensions=extensions, hooks=hooks
-        )
+        opened = await open_all(settings, app)
         stack.push_async_callback(opened.close)
         loops = Loops(clock, ids)
         presence = await open_presence(settings, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
         opened.engine.ctx.wakers.append(queue_waker(presence.wake))
         listener, rotation = _listener(opened.dispatch, presence, ids), Rotation(clock, ids)
-        auth = _authenticator(opened.engine, clock, settings, allow_local=allow_local)
-        server = _server_state(opened, settings, clock, ids, auth, presence, listener, rotation, loops, extensions)
+        server = _server_state(
+            settings, app, opened, presence, listener, rotation, loops=loops, allow_local=allow_local
+        )
         stack.push_async_callback(server.deliverer.close)
         if server.redis is not None:
             stack.push_async_callback(server.redis.close)
-        await stack.enter_async_context(loops.running(_background(server, listener, rotation, extensions)))
+        await stack.enter_async_context(loops.running(_background(server, listener, rotation, app.extensions)))
         yield server
 
 
-def _authenticator(engine: Engine, clock: Clock, settings: Settings, *, allow_local: bool) -> Authenticator:
-    return Authenticator(
-        engine,
-        clock,
-        admin_secret=settings.admin_secret,
-        allow_local=allow_local,
-        rate_per_second=settings.rate_per_second,
-        behind_tls=settings.behind_tls,
-    )
-
-
 def _server_state(
-    opened: OpenEngine,
     settings: Settings,
-    clock: Clock,
-    ids: Ids,
-    auth: Authenticator,
+    app: AppParts,
+    opened: OpenEngine,
     presence: Presence,
     listener: Listener | None,
     rotation: Rotation,
+    *,
     loops: Loops,
-    extensions: tuple[Extension, ...],
+    allow_local: bool,
 ) -> ServerState:
-    engine = opened.engine
+    engine, clock, ids, extensions = opened.engine, app.clock, app.ids, app.extensions
     summaries, feed = Batcher(engine.reads.summaries, turns=GATHERING_TURNS), EventFeed(engine, clock)
     server = ServerState(
         engine,
         clock,
         ids,
         settings,
-        auth,
+        Authenticator(
+            engine,
+            clock,
+            admin_secret=settings.admin_secret,
+            allow_local=allow_local,
+            rate_per_second=settings.rate_per_second,
+            behind_tls=settings.behind_tls,
+        ),
         SplitBatcher(_has_key, waiting=_creates(engine), others=_creates(engine)),
         summaries,
         Cursors(engine),

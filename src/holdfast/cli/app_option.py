@@ -16,6 +16,7 @@ from holdfast.model.names import kind_of
 from holdfast.settings import load
 
 if TYPE_CHECKING:
+    from holdfast.assembly.engine import AppParts
     from holdfast.sdk.app import App
 
 
@@ -38,6 +39,13 @@ def required_app(options: argparse.Namespace) -> App:
     if (app := named_app(options)) is None:
         raise Invalid("no app given: use --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP", code="invalid_app")
     return app
+
+
+def app_parts(options: argparse.Namespace) -> AppParts:
+    from holdfast.assembly.engine import AppParts
+
+    app = named_app(options)
+    return AppParts() if app is None else app.parts()
 
 
 def load_app(reference: str) -> App:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.cli.app_option import named_app
+from holdfast.cli.app_option import app_parts, named_app
 from holdfast.cli.parser import Run
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Machine
@@ -30,12 +30,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return load(overrides={"database_url": options.database})
 
 
-def app_reference(options: argparse.Namespace) -> str:
-    """The `--app` reference that the app was loaded with; empty without an app or with `--database`."""
-    app = named_app(options)
-    return "" if app is None else app.loaded_as or ""
-
-
 def origins_of(options: argparse.Namespace) -> dict[str, str]:
     """The origin of each setting."""
     where = origins(overrides={"database_url": options.database})
@@ -50,10 +44,8 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
 def check_lifecycles(options: argparse.Namespace, settings: Settings) -> None:
     """Reject settings of a lifecycle that does not exist, as opening the database does."""
     from holdfast.assembly.engine import policy_settings
-    from holdfast.lifecycle import Lifecycles
 
-    app = named_app(options)
-    policy_settings(settings).check(Lifecycles() if app is None else app.lifecycles)
+    policy_settings(settings).check(app_parts(options).lifecycles)
 
 
 RIGHT_DIRECTORY = (
@@ -86,24 +78,13 @@ def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[
     `may_be_first`.
     """
     from holdfast.assembly.engine import open_all
-    from holdfast.clock import Clock
-    from holdfast.ids import Ids
-    from holdfast.lifecycle import Lifecycles
 
-    app, settings = named_app(options), settings_of(options)
+    settings = settings_of(options)
     if not options.may_be_first and (warning := new_database(settings)):
         print(printable(f"warning: {warning}; {RIGHT_DIRECTORY}"), file=sys.stderr)
 
     async def run() -> T:
-        opened = await open_all(
-            settings,
-            lifecycles=Lifecycles() if app is None else app.lifecycles,
-            clock=Clock(),
-            ids=Ids(),
-            app=app_reference(options),
-            extensions=() if app is None else app.extensions.values(),
-            hooks=None if app is None else app.hooks(),
-        )
+        opened = await open_all(settings, app_parts(options))
         try:
             return await work(opened.engine)
         finally:

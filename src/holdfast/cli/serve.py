@@ -91,12 +91,10 @@ async def server_of(
 
     `unknown_types`: how to treat unknown job types if the settings say `auto` and there is an app.
     """
+    from holdfast.assembly.engine import AppParts
     from holdfast.assembly.server import open_server
     from holdfast.assembly.startup_log import log_startup_warnings
-    from holdfast.clock import Clock
     from holdfast.engine.declare import refuse_severe
-    from holdfast.ids import Ids
-    from holdfast.lifecycle import Lifecycles
     from holdfast.model.loopback import is_loopback
     from holdfast.server.startup_checks import dev_secret, refuse_insecure
 
@@ -107,16 +105,7 @@ async def server_of(
     if settings.unknown_job_types == "auto":
         wanted = "accept" if app is None else unknown_types
         settings = msgspec.structs.replace(settings, unknown_job_types=wanted)
-    async with open_server(
-        settings,
-        lifecycles=Lifecycles() if app is None else app.lifecycles,
-        clock=Clock(),
-        ids=Ids(),
-        allow_local=local,
-        app="" if app is None else app.loaded_as or "",
-        extensions=() if app is None else app.extensions.values(),
-        hooks=None if app is None else app.hooks(),
-    ) as server:
+    async with open_server(settings, AppParts() if app is None else app.parts(), allow_local=local) as server:
         await refuse_insecure(server.engine, settings, host)
         await log_startup_warnings(server.engine, server.retention)
         if not local:

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.assembly.engine import OpenEngine, open_all
+from holdfast.assembly.engine import AppParts, OpenEngine, open_all
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine
@@ -157,15 +157,17 @@ class App(Definitions):
         return Declarations([*own, *storage_metrics.instruments])
 
     async def _open(self) -> OpenEngine:
-        """`app` is its reference, where the app itself names the database; see `cli/app_option.py`."""
         self.check_settings()
-        return await open_all(
-            self.settings,
+        return await open_all(self.settings, self.parts())
+
+    def parts(self) -> AppParts:
+        """`loaded_as` is empty where the command line names the database; see `cli/app_option.py`."""
+        return AppParts(
             lifecycles=self.lifecycles,
             clock=self.clock,
             ids=self.ids,
-            app=(self.reference if self.loaded_as is None else self.loaded_as) or "",
-            extensions=self.extensions.values(),
+            reference=(self.reference if self.loaded_as is None else self.loaded_as) or "",
+            extensions=tuple(self.extensions.values()),
             hooks=self.hooks(),
         )
 

@@ -7,8 +7,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.app_option import named_app
-from holdfast.cli.database import RIGHT_DIRECTORY, app_reference, new_database, origins_of, settings_of
+from holdfast.cli.app_option import app_parts
+from holdfast.cli.database import RIGHT_DIRECTORY, new_database, origins_of, settings_of
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.output import Styled, print_json, print_table
@@ -54,7 +54,7 @@ def _row(finding: Finding) -> list[Styled | str]:
 
 
 async def _run_checks(options: argparse.Namespace) -> list[Finding]:
-    from holdfast.assembly.engine import open_engine
+    from holdfast.assembly.engine import open_app_engine
 
     try:
         settings = settings_of(options)
@@ -64,16 +64,14 @@ async def _run_checks(options: argparse.Namespace) -> list[Finding]:
     database = warn("database", made, RIGHT_DIRECTORY) if made else ok("database", without_password(settings.url))
     findings = [_settings(options), database]
     try:
-        app = named_app(options)
-        extensions = () if app is None else app.extensions.values()
-        lifecycles = None if app is None else app.lifecycles
-        engine = await open_engine(settings, lifecycles=lifecycles, app=app_reference(options), extensions=extensions)
+        app = app_parts(options)
+        engine = await open_app_engine(settings, app)
     except SchemaStale as error:
         return [*findings, fail("schema", error.full)]
     except HoldfastError as error:
         return [findings[0], fail("database", f"{without_password(settings.url)}: {error.full}")]
     try:
-        return [*findings, *await _check_database(engine, settings), *await _checks(engine, extensions)]
+        return [*findings, *await _check_database(engine, settings), *await _checks(engine, app.extensions)]
     except HoldfastError as error:  # the findings so far are still printed
         return [*findings, fail("database", error.full)]
     finally:
