@@ -216,14 +216,9 @@ def secret_in(variable: str, path: Path) -> str:
 
 def _with_parts(kind: inspect.Type) -> Iterable[inspect.Type]:
     yield kind
-    inner = (
-        kind.types
-        if isinstance(kind, inspect.UnionType)
-        else (kind.type,)
-        if isinstance(kind, inspect.Metadata)
-        else ()
-    )
-    for each in inner:
+    if isinstance(kind, inspect.Metadata):
+        yield from _with_parts(kind.type)
+    for each in kind.types if isinstance(kind, inspect.UnionType) else ():
         yield from _with_parts(each)
 
 

@@ -92,7 +92,10 @@ async def _main() -> None:
         on_result=await _output(),
         triggered=triggered,
     )
-    await _first([asyncio.create_task(heartbeats.run()), asyncio.create_task(_read_commands(commands, triggered))])
+    tasks = [asyncio.create_task(heartbeats.run()), asyncio.create_task(_read_commands(commands, triggered))]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
     with suppress(Exception):
         await asyncio.wait_for(source.close(), CLOSE_SECONDS)
     os._exit(0)  # do not wait for a database that does not respond
@@ -119,12 +122,6 @@ async def _source(spec: HeartbeatSpec, triggered: asyncio.Event) -> Source:
         # A heartbeat then opens the next connection at once.
         engine.store.hold(worker_lock(spec.presence), lost=triggered.set)
     return DatabaseSource(engine, _NoPresence(), Clock(), worker=spec.worker)
-
-
-async def _first(tasks: list[asyncio.Task[None]]) -> None:
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
 
 
 async def _read_commands(commands: asyncio.StreamReader, triggered: asyncio.Event) -> None:

@@ -101,7 +101,9 @@ async def _run(app: App, options: argparse.Namespace) -> int:
         engine = await app.engine()
         async with nullcontext() if options.quiet else events_printed(engine, stop):
             if options.example:
-                await _create_examples()
+                from holdfast.example import first_jobs
+
+                await first_jobs()
             figures = figures_of(app, extensions=False)
             async with _served(app, options, figures) as url:
                 worker = await work_until(
@@ -133,12 +135,6 @@ async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters
     ):
         server.worker_metrics = figures.text
         yield url
-
-
-async def _create_examples() -> None:
-    from holdfast.example import first_jobs
-
-    await first_jobs()
 
 
 def _hello(app: App, options: argparse.Namespace, url: str) -> str:

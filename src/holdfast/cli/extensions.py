@@ -59,14 +59,11 @@ def _row(one: KnownExtension) -> list[Cell]:
 def forget(options: argparse.Namespace) -> int:
     if not options.yes:
         require_terminal("forget an extension")
-        if not _confirmed(with_engine(options, lambda engine: engine.extensions.require_forgettable(options.name))):
+        one = with_engine(options, lambda engine: engine.extensions.require_forgettable(options.name))
+        jobs = count(one.jobs, "unfinished job")
+        if not confirmed(f"{jobs} will continue without the hooks of extension {one.name}.\nforget {one.name}?"):
             return FAILED
     done = with_engine(options, lambda engine: engine.extensions.forget(options.name, by=BY))
     detached = f"{count(len(done.job_types), 'job type')} and {count(done.jobs, 'job')}"
     print_result(options, camel_keys(asdict(done)), f"extension {done.name!r} is forgotten: detached {detached}")
     return 0
-
-
-def _confirmed(one: KnownExtension) -> bool:
-    jobs = count(one.jobs, "unfinished job")
-    return confirmed(f"{jobs} will continue without the hooks of extension {one.name}.\nforget {one.name}?")

@@ -18,7 +18,7 @@ from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_resu
 from holdfast.cli.parser import command, group, names
 from holdfast.cli.times import seconds
 from holdfast.cli.workers import find_worker
-from holdfast.model.key import SCOPES, Key, Kind, NewKey, Scope, check_against, extension_of, parse
+from holdfast.model.key import SCOPES, Key, Kind, NewKey, check_against, extension_of, parse
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -85,7 +85,7 @@ def _add_create(verbs: Any) -> None:
         "--scopes",
         metavar="SCOPE,...",
         type=names,
-        help=f"permissions: {', '.join(_choosable())}, and NAME:verb of extensions",
+        help=f"permissions: {', '.join([*SCOPES[Kind.CLIENT], *SCOPES[Kind.ADMIN]])}, and NAME:verb of extensions",
     )
     parser.add_argument("--worker", metavar="WORKER", help="worker that a worker key belongs to")
     parser.add_argument("--queues", metavar="NAME,...", type=names, help="restrict a worker key to these queues")
@@ -94,10 +94,6 @@ def _add_create(verbs: Any) -> None:
     )
     parser.add_argument("--rate", metavar="N", type=float, help="rate limit in requests per second")
     add_key_file(parser)
-
-
-def _choosable() -> list[Scope]:
-    return [*SCOPES[Kind.CLIENT], *SCOPES[Kind.ADMIN]]
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:

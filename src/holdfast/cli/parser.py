@@ -56,6 +56,18 @@ def names(text: str) -> list[str]:
     return found
 
 
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an argument: a number in this range."""
+
+    def parsed(text: str) -> int:
+        if text.isdecimal() and least <= int(text) and (most is None or int(text) <= most):
+            return int(text)
+        end = "up" if most is None else f"to {most:,}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} {end}")
+
+    return parsed
+
+
 def _url(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("give a database URL, or leave it out")

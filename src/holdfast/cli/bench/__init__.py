@@ -14,7 +14,7 @@ from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import settings_of, with_engine
 from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.output import count, print_json, print_table
-from holdfast.cli.parser import command
+from holdfast.cli.parser import command, whole_number
 from holdfast.redaction import without_password
 from holdfast.settings import Settings, load
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.cli.bench.figures import Figure
     from holdfast.cli.bench.measure import Measured
     from holdfast.engine import Engine
-
-JOBS_MIN, JOBS_MAX = 20, 1_000_000
 
 STAYS = (
     "what remains: the job type, the queue and the workers named {name} (the workers for a day), "
@@ -43,22 +41,11 @@ def add_to(commands: Any) -> None:
         examples=["holdfast bench", "holdfast bench --jobs 100000 --processes 2 --json"],
         may_be_first=True,
     )
-    parser.add_argument("--jobs", type=_jobs, default=20_000, metavar="N", help="number of jobs to drain (20000)")
+    jobs, processes = whole_number(20, 1_000_000), whole_number(1, 64)
+    parser.add_argument("--jobs", type=jobs, default=20_000, metavar="N", help="number of jobs to drain (20000)")
     parser.add_argument("--concurrency", type=int, metavar="N", help="concurrent jobs in each worker process (10)")
-    parser.add_argument("--processes", type=_processes, default=1, metavar="N", help="number of worker processes (1)")
+    parser.add_argument("--processes", type=processes, default=1, metavar="N", help="number of worker processes (1)")
     parser.add_argument("--yes", action="store_true", help="skip the confirmation")
-
-
-def _jobs(text: str) -> int:
-    if text.isdecimal() and JOBS_MIN <= int(text) <= JOBS_MAX:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number from {JOBS_MIN} to {JOBS_MAX:,}")
-
-
-def _processes(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= 64:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 64")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from asyncio.subprocess import Process
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from holdfast.cli.bench.app import NAME, TEXT, nothing
 from holdfast.cli.bench.baseline import by_hand
 from holdfast.cli.bench.figures import Figure, percentile
-from holdfast.cli.bench.rate import Rate
+from holdfast.cli.bench.rate import rate
 from holdfast.cli.bench.workers import workers_running
 from holdfast.cli.jobs.summary import progress_bar
 from holdfast.engine import Engine
@@ -69,7 +70,7 @@ async def measure(engine: Engine, plan: BenchPlan) -> Measured:
 class _Bench:
     def __init__(self, engine: Engine, plan: BenchPlan) -> None:
         self._engine, self._plan, self._clock = engine, plan, engine.clock
-        self._rate = Rate(self._clock)
+        self._rate = partial(rate, self._clock)
         self.first = uuid7_floor(self._clock.now())  # no job of this run has a lower id
 
     async def run(self) -> list[Figure]:
@@ -86,18 +87,18 @@ class _Bench:
         ours, raw = [], []
         for turn in range(1, ROUNDS + 1):
             if hand is not None:
-                raw.append(await self._rate.rate(f"raw SQL, one by one {turn}", self._plan.singles, hand.put))
-            ours.append(await self._rate.rate(f"enqueue, one by one {turn}", self._plan.singles, self._put))
+                raw.append(await self._rate(f"raw SQL, one by one {turn}", self._plan.singles, hand.put))
+            ours.append(await self._rate(f"enqueue, one by one {turn}", self._plan.singles, self._put))
         return Figure.rate("enqueue_one_by_one", median(ours), median(raw) if raw else None)
 
     async def _callers(self) -> Figure:
-        rate = await self._rate.rate("enqueue, 20 callers", self._plan.shared, self._put, callers=CALLERS)
-        return Figure.rate("enqueue_20_callers", rate)
+        ours = await self._rate("enqueue, 20 callers", self._plan.shared, self._put, callers=CALLERS)
+        return Figure.rate("enqueue_20_callers", ours)
 
     async def _bulk(self, hand: BenchBaseline | None) -> Figure:
         jobs = self._plan.jobs
-        raw = await self._rate.rate("raw SQL, bulk", jobs, lambda: hand.put_many(jobs)) if hand else None
-        return Figure.rate("enqueue_bulk", await self._rate.rate("enqueue, bulk", jobs, self._put_all), raw)
+        raw = await self._rate("raw SQL, bulk", jobs, lambda: hand.put_many(jobs)) if hand else None
+        return Figure.rate("enqueue_bulk", await self._rate("enqueue, bulk", jobs, self._put_all), raw)
 
     async def _put(self) -> int:
         await nothing.enqueue(TEXT)
@@ -107,7 +108,7 @@ class _Bench:
         return len(await nothing.enqueue_many([{"text": TEXT}] * self._plan.jobs))
 
     async def _drain(self, hand: BenchBaseline | None, processes: list[Process]) -> Figure:
-        raw = await self._rate.rate("raw SQL, drain", self._plan.jobs, hand.take_and_finish) if hand else None
+        raw = await self._rate("raw SQL, drain", self._plan.jobs, hand.take_and_finish) if hand else None
         await self._engine.queues.resume(NAME)
         await self._until_drained(processes)
         done = await self._engine.bench.finished(NAME, self.first)

@@ -16,7 +16,7 @@ from holdfast.cli.ids import job_ids
 from holdfast.cli.jobs.filters import add_filters, any_given, filter_of
 from holdfast.cli.jobs.summary import BulkSummary, progress_bar
 from holdfast.cli.output import count
-from holdfast.cli.parser import Run, command
+from holdfast.cli.parser import command, whole_number
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def add_to(verbs: Any) -> None:
     cancel_them = _add(
         verbs,
         "cancel",
-        cancel,
         about="cancel jobs: waiting ones at once, running ones by asking their workers to stop",
         more="By ids, or all jobs that match a filter; without --state, all unfinished jobs.",
         examples=["holdfast jobs cancel ID", "holdfast jobs cancel --type crawl --since 1h --dry-run"],
@@ -39,7 +38,6 @@ def add_to(verbs: Any) -> None:
     _add(
         verbs,
         "wake",
-        wake,
         about="run jobs now that are delayed, snoozed, or wait for a retry or for their children",
         more="By ids, or all jobs that match a filter; without --state, queued and retrying jobs.",
         examples=["holdfast jobs wake ID", "holdfast jobs wake --type mail --yes"],
@@ -47,7 +45,6 @@ def add_to(verbs: Any) -> None:
     redrive_them = _add(
         verbs,
         "redrive",
-        redrive,
         about="run finished jobs again, as new jobs that link to the old ones",
         more="By ids, or all jobs that match a filter; without --state, dead jobs. A job is redriven once.",
         examples=["holdfast jobs redrive ID", "holdfast jobs redrive --error-code timeout --rate 50 --yes"],
@@ -56,21 +53,15 @@ def add_to(verbs: Any) -> None:
     redrive_them.add_argument("--again", action="store_true", help="include jobs that were redriven already")
 
 
-def _add(verbs: Any, name: str, run: Run, **words: Any) -> argparse.ArgumentParser:
+def _add(verbs: Any, name: str, **words: Any) -> argparse.ArgumentParser:
     parser = command(verbs, name, run, **words)
     parser.add_argument("jobs", nargs="*", metavar="ID", help="job ids, or prefixes of them")
     add_filters(parser)
-    parser.add_argument("--limit", type=_positive, metavar="N", help="at most N jobs, newest first")
+    parser.add_argument("--limit", type=whole_number(1), metavar="N", help="at most N jobs, newest first")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, without changing anything")
     parser.add_argument("--yes", action="store_true", help="skip the confirmation")
-    parser.set_defaults(rate=None)
+    parser.set_defaults(verb=name, rate=None)
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
-    return int(text)
 
 
 def _rate(text: str) -> float:
@@ -82,25 +73,19 @@ def _rate(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not a rate in jobs per second; write 50, or 0.5")
 
 
-def cancel(options: argparse.Namespace) -> int:
-    from holdfast.engine.admin.bulk import BulkCancel
+def _verb(options: argparse.Namespace) -> BulkVerb:
+    from holdfast.engine.admin.bulk import BulkCancel, BulkRedrive, BulkWake
 
-    return _run(options, BulkCancel(options.reason))
-
-
-def wake(options: argparse.Namespace) -> int:
-    from holdfast.engine.admin.bulk import BulkWake
-
-    return _run(options, BulkWake())
-
-
-def redrive(options: argparse.Namespace) -> int:
-    from holdfast.engine.admin.bulk import BulkRedrive
-
-    return _run(options, BulkRedrive(again=options.again))
+    match options.verb:
+        case "cancel":
+            return BulkCancel(options.reason)
+        case "redrive":
+            return BulkRedrive(again=options.again)
+    return BulkWake()
 
 
-def _run(options: argparse.Namespace, verb: BulkVerb) -> int:
+def run(options: argparse.Namespace) -> int:
+    verb = _verb(options)
     if options.jobs and any_given(options):
         raise Invalid("use job ids or a filter, not both")
     if not options.jobs and not any_given(options):

@@ -12,10 +12,6 @@ from holdfast.cli.parser import command
 from holdfast.redaction import without_password
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from holdfast.cli.top.collector import Collector
-    from holdfast.cli.top.snapshot import TopSnapshot
     from holdfast.engine import Engine
 
 PIPE_WIDTH = 100_000  # in a pipe nothing is truncated
@@ -53,35 +49,21 @@ async def run(engine: Engine, options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from holdfast.cli.top.collector import Collector
+    from holdfast.cli.top.render import render
+    from holdfast.cli.top.screen import View
 
     collector = Collector(engine, without_password(settings_of(options).url))
     console = Console(highlight=False, width=None if on_terminal() else PIPE_WIDTH)
     try:
-        if options.once or options.json or not on_terminal():
-            _print(await _one(collector, engine, options.interval), console, as_json=options.json)
+        if on_terminal() and not (options.once or options.json):
+            await View(collector, console, engine.clock, every=options.interval).run()
+            return
+        await collector.collect()
+        await engine.clock.sleep(options.interval)
+        snapshot = await collector.collect()  # the second one has rates
+        if options.json:
+            print_json(snapshot)
         else:
-            await _live(collector, engine, console, options.interval)
+            console.print(render(snapshot, width=console.width, height=ONCE_HEIGHT))
     finally:
         await collector.close()
-
-
-async def _one(collector: Collector, engine: Engine, interval: float) -> TopSnapshot:
-    """The second of two snapshots, which has rates."""
-    await collector.collect()
-    await engine.clock.sleep(interval)
-    return await collector.collect()
-
-
-def _print(snapshot: TopSnapshot, console: Console, *, as_json: bool) -> None:
-    if as_json:
-        print_json(snapshot)
-        return
-    from holdfast.cli.top.render import render
-
-    console.print(render(snapshot, width=console.width, height=ONCE_HEIGHT))
-
-
-async def _live(collector: Collector, engine: Engine, console: Console, interval: float) -> None:
-    from holdfast.cli.top.screen import View
-
-    await View(collector, console, engine.clock, every=interval).run()

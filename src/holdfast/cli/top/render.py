@@ -69,7 +69,7 @@ class Panel:
 def render(snapshot: TopSnapshot, *, width: int, height: int | None = None, trouble: str = "", foot: str = "") -> Group:
     """Everything, or as much as fits into `height` lines."""
     head = [*_head(snapshot, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
-    panels = [_queues(snapshot), _workers(snapshot), _running(snapshot), _ended(snapshot)]
+    panels = _panels(snapshot, snapshot.at)
     wanted = [max(1, len(panel.rows)) for panel in panels]
     if height is not None:
         wanted = shared(height - len(head) - TITLE_LINES * len(panels) - bool(foot), wanted)
@@ -94,11 +94,11 @@ def _head(snapshot: TopSnapshot, width: int) -> Iterator[Text]:
     total = snapshot.totals
     alive = [worker for worker in snapshot.workers if worker.alive]
     counts = [
-        f"{_number(total.waiting)} waiting",
-        f"{_number(total.running)} running",
+        f"{total.waiting:,} waiting",
+        f"{total.running:,} running",
         f"{_bounded(total.retrying)} retrying",
         f"{_bounded(total.delayed)} delayed",
-        *([f"{_number(total.created)} created"] if total.created else []),
+        *([f"{total.created:,} created"] if total.created else []),
         f"{_bounded(total.dead_last_hour)} died in the last hour",
     ]
     yield Text(cut_end(", ".join(counts), width))
@@ -112,9 +112,18 @@ def _head(snapshot: TopSnapshot, width: int) -> Iterator[Text]:
     yield Text(cut_end(", ".join(filter(None, rates)) + late, width))
 
 
-def _queues(snapshot: TopSnapshot) -> Panel:
-    rows = [_queue(queue, snapshot.at) for queue in snapshot.queues]
-    return Panel(QUEUE_TITLES, rows, "no unfinished jobs")
+def _panels(snapshot: TopSnapshot, now: datetime) -> list[Panel]:
+    queues = [_queue(queue, now) for queue in snapshot.queues]
+    live_first = sorted(snapshot.workers, key=lambda worker: not worker.alive)
+    workers = [_worker(worker, now) for worker in live_first]
+    running = [_running(job, now) for job in snapshot.running]
+    ended = [_ended(job, now) for job in snapshot.ended]
+    return [
+        Panel(QUEUE_TITLES, queues, "no unfinished jobs"),
+        Panel(WORKER_TITLES, workers, "no live workers"),
+        Panel(RUNNING_TITLES, running, "no running jobs", droppable=["ready in", "attempt"]),
+        Panel(ENDED_TITLES, ended, "no recently finished jobs", droppable=["took", "attempt"]),
+    ]
 
 
 def _queue(queue: QueueRow, now: datetime) -> list[Cell]:
@@ -122,8 +131,8 @@ def _queue(queue: QueueRow, now: datetime) -> list[Cell]:
     paused = Styled(f"{queue.queue} (paused{by})", "yellow", short=f"{queue.queue} (paused)")
     return [
         paused if queue.paused_at else queue.queue,
-        _number(queue.waiting),
-        Styled(_number(queue.running), "cyan" if queue.running else ""),
+        f"{queue.waiting:,}",
+        Styled(f"{queue.running:,}", "cyan" if queue.running else ""),
         Styled(_bounded(queue.retrying), "yellow" if queue.retrying else ""),
         _bounded(queue.delayed),
         Styled(_bounded(queue.dead_last_hour), "red" if queue.dead_last_hour else ""),
@@ -131,12 +140,6 @@ def _queue(queue: QueueRow, now: datetime) -> list[Cell]:
         _rate(queue.in_per_second),
         _rate(queue.out_per_second),
     ]
-
-
-def _workers(snapshot: TopSnapshot) -> Panel:
-    live_first = sorted(snapshot.workers, key=lambda worker: not worker.alive)
-    rows = [_worker(worker, snapshot.at) for worker in live_first]
-    return Panel(WORKER_TITLES, rows, "no live workers")
 
 
 def _worker(worker: WorkerRow, now: datetime) -> list[Cell]:
@@ -151,12 +154,7 @@ def _worker(worker: WorkerRow, now: datetime) -> list[Cell]:
     ]
 
 
-def _running(snapshot: TopSnapshot) -> Panel:
-    rows = [_running_row(job, snapshot.at) for job in snapshot.running]
-    return Panel(RUNNING_TITLES, rows, "no running jobs", droppable=["ready in", "attempt"])
-
-
-def _running_row(job: RunningRow, now: datetime) -> list[Cell]:
+def _running(job: RunningRow, now: datetime) -> list[Cell]:
     return [
         job.job_id,
         job.job_type,
@@ -170,12 +168,7 @@ def _running_row(job: RunningRow, now: datetime) -> list[Cell]:
     ]
 
 
-def _ended(snapshot: TopSnapshot) -> Panel:
-    rows = [_ended_row(job, snapshot.at) for job in snapshot.ended]
-    return Panel(ENDED_TITLES, rows, "no recently finished jobs", droppable=["took", "attempt"])
-
-
-def _ended_row(job: EndedRow, now: datetime) -> list[Cell]:
+def _ended(job: EndedRow, now: datetime) -> list[Cell]:
     return [
         job.job_id,
         job.job_type,
@@ -185,10 +178,6 @@ def _ended_row(job: EndedRow, now: datetime) -> list[Cell]:
         Styled(job.state, STATE_STYLES[State(job.stored_state)]),
         job.code or "",
     ]
-
-
-def _number(number: int) -> str:
-    return f"{number:,}"
 
 
 def _bounded(number: int) -> str:
