@@ -174,10 +174,8 @@ async def _database_backend(app: App, options: WorkerOptions, slots: int, loops:
             heartbeat_seconds=idle_seconds,
             offline_seconds=settings.worker_offline_seconds,
         )
-        maintenance = Maintainer(
-            engine, clock, ids, every=settings.sweep_seconds, retention=retention(settings), rotation=rotation
-        )
-        await log_startup_warnings(engine, retention(settings))
+        kept = retention(settings)
+        await log_startup_warnings(engine, kept)
         if options.metrics is not None:
             measure(engine, options.metrics, await app.dispatch())
 
@@ -187,7 +185,9 @@ async def _database_backend(app: App, options: WorkerOptions, slots: int, loops:
 
         async with _hints(app, options, presence, lambda: rotation.fleet.live) as hints:
             background: dict[str, Loop] = {
-                "maintenance": maintenance.run,
+                "maintenance": Maintainer(
+                    engine, clock, ids, every=settings.sweep_seconds, retention=kept, rotation=rotation
+                ).run,
                 "crash detector": CrashDetector(engine, presence, clock, ids, rotation).run,
                 "broker listener": hints.run,
             }

@@ -63,9 +63,10 @@ class TransitionLog:
         common = {"job_type": job_type, "queue": queue, "reason": reason, "attempt": attempt, "actor": actor}
         common |= _unless_default(tenant=tenant, lifecycle=lifecycle)
         for each, before, after in _steps(verb, source, target, version):
-            names = state_name(self._lifecycles, lifecycle, before), state_name(self._lifecycles, lifecycle, after)
-            fields = {"verb": each, "from": names[0], "to": names[1], **common}
-            message = f"{each}: {names[0] or '-'} -> {names[1]}"
+            left = before and state_name(self._lifecycles, lifecycle, before)
+            entered = state_name(self._lifecycles, lifecycle, after)
+            fields = {"verb": each, "from": left, "to": entered, **common}
+            message = f"{each}: {left or '-'} -> {entered}"
             yield self._log.form.around_id(
                 logging.getLevelName(level).lower(), TRANSITIONS, message, redacted_value(fields)
             )
