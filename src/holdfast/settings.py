@@ -267,7 +267,7 @@ def origins(
 
 def shown(settings: Settings, where: Mapping[str, str] | None = None) -> list[ShownSetting]:
     """Each effective setting, and where it comes from: by `origins`, else by comparing the layers."""
-    where = where or origins(overrides=_given_otherwise(settings))
+    where = where or origins(overrides=given_otherwise(settings))
     values = values_of(settings)
     values |= {name: HIDDEN if values[name] else "" for name in SECRET if name != "database_url"}
     values["database_url"] = without_password(settings.url)
@@ -285,9 +285,9 @@ def wants_colour(environment: Mapping[str, str] | None = None) -> bool:
     return not said.get("NO_COLOR") and said.get("TERM") != "dumb"
 
 
-def _given_otherwise(settings: Settings) -> dict[str, Any]:
-    """Values from the command line: they differ from the file, the environment and the defaults."""
-    read = values_of(load(extensions=None))
+def given_otherwise(settings: Settings, database_url: str | None = None) -> dict[str, Any]:
+    """Values that differ from the given URL, the file, the environment and the defaults: a program assigned them."""
+    read = values_of(load(overrides={"database_url": database_url}, extensions=None))
     return {name: value for name, value in values_of(settings).items() if name not in read or value != read[name]}
 
 

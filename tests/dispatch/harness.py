@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from holdfast.assembly.engine import AppParts, OpenEngine, open_all, open_presence
+from holdfast.assembly.engine import AppParts, OpenEngine, open_all
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.engine import Engine
@@ -19,6 +19,7 @@ from holdfast.model import NewJob
 from holdfast.model.reports import Complete
 from holdfast.settings import Settings
 from holdfast.store.notify import queue_waker
+from holdfast.store.presence import open_presence
 from holdfast.worker.sources.database import DatabaseSource, Hints, NoBroker
 
 SECONDS = 60.0  # the default timeout
@@ -85,7 +86,7 @@ async def listening_worker(
     """A worker process without its runtime: registered, sending heartbeats, and listening for hints."""
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(producer(settings))
-        presence = await open_presence(settings, Clock(), Ids(), queues=queues)
+        presence = await open_presence(settings.url, Clock(), Ids(), queues=queues)
         stack.push_async_callback(presence.close)
         opened.engine.ctx.wakers.append(queue_waker(presence.wake))
         worker = (await opened.engine.workers.register()).id

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast.assembly.brokers import open_dispatch
-from holdfast.background import Loops
 from holdfast.batching import Batcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
@@ -26,8 +25,6 @@ from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings, load, migrate_command
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.notify import Notifier, queue_waker
-from holdfast.store.presence import Presence
-from holdfast.store.presence import open_presence as _open_presence
 
 log = logging.getLogger(__name__)
 
@@ -180,13 +177,6 @@ def extension_maintenance(
     engine: Engine, clock: Clock, ids: Ids, extensions: Iterable[Extension]
 ) -> ExtensionMaintainer:
     return ExtensionMaintainer(engine, clock, ids, [task for each in extensions for task in each.tasks])
-
-
-async def open_presence(
-    settings: Settings, clock: Clock, ids: Ids, *, queues: list[str] | None, loops: Loops | None = None
-) -> Presence:
-    """The presence of this process: how others detect its crash, and how it receives hints."""
-    return await _open_presence(settings.url, clock, ids, queues=queues, loops=loops)
 
 
 def retention(settings: Settings) -> Retention:

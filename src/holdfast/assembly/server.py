@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from holdfast.assembly.engine import AppParts, OpenEngine, extension_maintenance, open_all, open_presence, retention
+from holdfast.assembly.engine import AppParts, OpenEngine, extension_maintenance, open_all, retention
 from holdfast.background import Loop, Loops
 from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
@@ -28,7 +28,7 @@ from holdfast.server.live.redis import open_redis
 from holdfast.server.state import ServerState
 from holdfast.settings import Settings
 from holdfast.store.notify import queue_waker
-from holdfast.store.presence import Presence
+from holdfast.store.presence import Presence, open_presence
 from holdfast.webhooks.alerts import AlertSettings, kinds_of
 from holdfast.webhooks.deliverer import WebhookDeliverer
 from holdfast.webhooks.egress import Egress
@@ -54,7 +54,7 @@ async def open_server(settings: Settings, app: AppParts, *, allow_local: bool) -
         opened = await open_all(settings, app)
         stack.push_async_callback(opened.close)
         loops = Loops(clock, ids)
-        presence = await open_presence(settings, clock, ids, queues=None, loops=loops)
+        presence = await open_presence(settings.url, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
         opened.engine.ctx.wakers.append(queue_waker(presence.wake))
         listener, rotation = _listener(opened.dispatch, presence, ids), Rotation(clock, ids)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.assembly.engine import extension_maintenance, open_presence, retention
+from holdfast.assembly.engine import extension_maintenance, retention
 from holdfast.assembly.startup_log import log_startup_warnings
 from holdfast.background import Loop, Loops
 from holdfast.client.client import Client
@@ -32,7 +32,7 @@ from holdfast.observe.tracing import exported
 from holdfast.outage_log import outage
 from holdfast.sdk.app import App
 from holdfast.store.notify import queue_waker
-from holdfast.store.presence import Presence
+from holdfast.store.presence import Presence, open_presence
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executor import HandlerResources
@@ -156,7 +156,7 @@ async def _database_backend(app: App, options: WorkerOptions, slots: int, loops:
     refuse_severe(engine.job_types.contradictions)
     rotation = Rotation(clock, ids)
     idle_seconds = max(settings.heartbeat_seconds, settings.worker_offline_seconds * IDLE_SHARE)
-    presence = await open_presence(settings, clock, ids, queues=options.queues, loops=loops)
+    presence = await open_presence(settings.url, clock, ids, queues=options.queues, loops=loops)
     waker = queue_waker(presence.wake)
     engine.ctx.wakers.append(waker)
     try:

@@ -37,7 +37,7 @@ def named_app(options: argparse.Namespace) -> App | None:
 
 def required_app(options: argparse.Namespace) -> App:
     if (app := named_app(options)) is None:
-        raise Invalid("no app given: use --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP", code="invalid_app")
+        raise _invalid("no app given: use --app MODULE:APP, such as tasks:app, or set HOLDFAST_APP")
     return app
 
 
@@ -58,21 +58,15 @@ def load_app(reference: str) -> App:
     except ModuleNotFoundError as error:
         module = reference.partition(":")[0]
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise Invalid(
-                f"there is no module {module!r}; is it installed, or a file in this directory?", code="invalid_app"
-            ) from None
+            raise _invalid(f"there is no module {module!r}; is it installed, or a file in this directory?") from None
         raise _import_error(reference, error) from error
     except Exception as error:
         raise _import_error(reference, error) from error
     if not isinstance(found, App):
-        raise Invalid(
-            f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App",
-            code="invalid_app",
-        )
+        raise _invalid(f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App")
     if not found.handlers and not found.extensions:
-        raise Invalid(
-            f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do",
-            code="invalid_app",
+        raise _invalid(
+            f"{reference} defines no jobs; write `@app.job()` above a function, or import the modules that do"
         )
     found.loaded_as = reference
     return found
@@ -84,10 +78,12 @@ def _import_error(reference: str, error: Exception) -> Invalid:
     if isinstance(error, Invalid):
         return Invalid(f"{error.message} ({location})" if location else error.message, code=error.code)
     message = error.msg if isinstance(error, SyntaxError) else error
-    return Invalid(
-        f"{reference} cannot be imported: {type(error).__name__}: {message}{f' ({location})' if location else ''}",
-        code="invalid_app",
-    )
+    where = f" ({location})" if location else ""
+    return _invalid(f"{reference} cannot be imported: {type(error).__name__}: {message}{where}")
+
+
+def _invalid(message: str) -> Invalid:
+    return Invalid(message, code="invalid_app")
 
 
 def _location(error: Exception) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from holdfast.cli.app_option import named_app
-from holdfast.cli.database import check_lifecycles, origins_of, settings_of
+from holdfast.cli.app_option import app_parts, named_app
+from holdfast.cli.database import origins_of, settings_of
 from holdfast.cli.output import print_json, print_table
 from holdfast.cli.parser import command, group
 from holdfast.extension_settings import ShownSetting, installed
@@ -27,8 +27,10 @@ def add_to(commands: Any) -> None:
 
 
 def show(options: argparse.Namespace) -> int:
+    from holdfast.assembly.engine import policy_settings
+
     settings = settings_of(options)
-    check_lifecycles(options, settings)
+    policy_settings(settings).check(app_parts(options).lifecycles)  # as opening the database does
     rows = [*shown(settings, origins_of(options)), *_extension_settings(options)]
     if options.json:
         print_json({"settings": [row._asdict() for row in rows]})

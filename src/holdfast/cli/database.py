@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
 from holdfast.redaction import printable
-from holdfast.settings import Settings, load, origins, values_of
+from holdfast.settings import Settings, given_otherwise, load, origins
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -34,18 +34,8 @@ def origins_of(options: argparse.Namespace) -> dict[str, str]:
     """The origin of each setting."""
     where = origins(overrides={"database_url": options.database})
     if named_app(options) is not None:
-        read = load(overrides={"database_url": options.database}, extensions=None)
-        by_app, without = values_of(settings_of(options)), values_of(read)
-        differs = [name for name, value in by_app.items() if name not in without or value != without[name]]
-        where |= dict.fromkeys(differs, "app")
+        where |= dict.fromkeys(given_otherwise(settings_of(options), options.database), "app")
     return where
-
-
-def check_lifecycles(options: argparse.Namespace, settings: Settings) -> None:
-    """Reject settings of a lifecycle that does not exist, as opening the database does."""
-    from holdfast.assembly.engine import policy_settings
-
-    policy_settings(settings).check(app_parts(options).lifecycles)
 
 
 RIGHT_DIRECTORY = (

@@ -11,7 +11,7 @@ from holdfast.cli.confirm import confirmed, require_terminal
 from holdfast.cli.database import BY, on_engine, with_engine
 from holdfast.cli.exit_codes import FAILED
 from holdfast.cli.output import Cell, Styled, camel_keys, count, print_json, print_result, print_table, time_text
-from holdfast.cli.parser import command, group
+from holdfast.cli.parser import command, group, list_command
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 def add_to(commands: Any) -> None:
     verbs = group(commands, "extensions", about="list extensions, and forget one that is no longer used")
-    command(
+    list_command(
         verbs,
-        "list",
+        "extensions",
         list_all,
         about="list known extensions: whether a live process has each, and which job types need it",
-        examples=["holdfast extensions list", "holdfast extensions list --json"],
     )
     forgetting = command(
         verbs,

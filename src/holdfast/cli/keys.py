@@ -15,7 +15,7 @@ from holdfast.cli.database import BY, on_engine, with_engine
 from holdfast.cli.ids import ambiguous, is_prefix
 from holdfast.cli.key_file import add_key_file, require_new_file, written_key
 from holdfast.cli.output import Cell, Styled, camel_keys, print_json, print_result, print_table, time_text
-from holdfast.cli.parser import command, group, names
+from holdfast.cli.parser import command, group, list_command, names
 from holdfast.cli.times import seconds
 from holdfast.cli.workers import find_worker
 from holdfast.model.key import SCOPES, Key, Kind, NewKey, check_against, extension_of, parse
@@ -30,12 +30,8 @@ OVERLAP = 86_400.0
 def add_to(commands: Any) -> None:
     verbs = group(commands, "keys", about="create, list, rotate and revoke API keys")
     _add_create(verbs)
-    command(
-        verbs,
-        "list",
-        list_all,
-        about="list all keys: owner, scopes and status, including expired and revoked ones",
-        examples=["holdfast keys list", "holdfast keys list --json"],
+    list_command(
+        verbs, "keys", list_all, about="list all keys: owner, scopes and status, including expired and revoked ones"
     )
     rotating = command(
         verbs,

@@ -117,6 +117,11 @@ def command(
     return parser
 
 
+def list_command(verbs: Any, noun: str, run: Run, *, about: str) -> None:
+    examples = [f"holdfast {noun} list", f"holdfast {noun} list --json"]
+    command(verbs, "list", run, about=about, examples=examples)
+
+
 class _Formatter(argparse.HelpFormatter):
     """Descriptions are wrapped, examples are not."""
 

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from holdfast.cli.database import on_engine
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_result, print_table, time_text
-from holdfast.cli.parser import command, group
+from holdfast.cli.parser import command, group, list_command
 from holdfast.lifecycle import State
 
 if TYPE_CHECKING:
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
 def add_to(commands: Any) -> None:
     verbs = group(commands, "queues", about="list, pause and resume queues")
-    command(
-        verbs,
-        "list",
-        list_all,
-        about="list queues with their job counts by state, and whether they are paused",
-        examples=["holdfast queues list", "holdfast queues list --json"],
+    list_command(
+        verbs, "queues", list_all, about="list queues with their job counts by state, and whether they are paused"
     )
     pause_it = command(
         verbs,

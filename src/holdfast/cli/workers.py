@@ -12,7 +12,7 @@ from holdfast.cli.database import BY, on_engine
 from holdfast.cli.ids import ambiguous, is_prefix
 from holdfast.cli.key_file import add_key_file, require_new_file, written_key
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, count, print_json, print_result, print_table
-from holdfast.cli.parser import command, group, names
+from holdfast.cli.parser import command, group, list_command, names
 from holdfast.errors import Conflict, NotFound
 from holdfast.model import WorkerRecord
 
@@ -29,12 +29,8 @@ TITLES: list[Cell] = [
 
 def add_to(commands: Any) -> None:
     verbs = group(commands, "workers", about="list, register, disable, enable and revoke workers")
-    command(
-        verbs,
-        "list",
-        list_all,
-        about="list registered workers: status, jobs held, capabilities and job types",
-        examples=["holdfast workers list", "holdfast workers list --json"],
+    list_command(
+        verbs, "workers", list_all, about="list registered workers: status, jobs held, capabilities and job types"
     )
     _add_register(verbs)
     for name, run, about in (

@@ -33,18 +33,9 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subject", help="with this subject")
     parser.add_argument("--parent", dest="parent_id", metavar="ID", help="children of this job")
     parser.add_argument("--error-code", metavar="CODE", help="with this reason for the state, such as an error code")
-    parser.add_argument(
-        "--since",
-        type=past,
-        metavar="WHEN",
-        help="created after this time: a duration ago (30m, 1h, 2d) or an ISO time",
-    )
-    parser.add_argument(
-        "--until",
-        type=past,
-        metavar="WHEN",
-        help="created before this time: a duration ago (30m, 1h, 2d) or an ISO time",
-    )
+    for name, side in (("--since", "after"), ("--until", "before")):
+        about = f"created {side} this time: a duration ago (30m, 1h, 2d) or an ISO time"
+        parser.add_argument(name, type=past, metavar="WHEN", help=about)
 
 
 def any_given(options: argparse.Namespace) -> bool:
