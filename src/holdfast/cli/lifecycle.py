@@ -46,7 +46,10 @@ def list_all(options: argparse.Namespace) -> int:
 
 
 def show_one(options: argparse.Namespace) -> int:
-    machine = _named(options.lifecycle)
+    try:
+        machine = Lifecycles()[options.lifecycle]
+    except UnknownName as error:
+        raise NotFound(error.message, code=error.code) from None
     if options.mermaid:
         print(mermaid(machine), end="")
     elif options.json:
@@ -54,13 +57,6 @@ def show_one(options: argparse.Namespace) -> int:
     else:
         _print(machine)
     return 0
-
-
-def _named(name: str) -> Machine:
-    try:
-        return Lifecycles()[name]
-    except UnknownName as error:
-        raise NotFound(error.message, code=error.code) from None
 
 
 def _data(machine: Machine) -> dict[str, Any]:

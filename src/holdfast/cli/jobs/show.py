@@ -55,18 +55,12 @@ async def show(engine: Engine, options: argparse.Namespace) -> None:
     machine = (await machines_of(engine, [job]))[job.id]
     attempts, parts = await engine.reads.attempts(job.id), await engine.reads.parts(job.id)
     if options.json:
-        print_json(_view(job, machine, await engine.reads.now(), attempts, parts))
+        view = job_view(job, machine, await engine.reads.now())
+        view["attempts"] = [attempt_view(attempt, machine) for attempt in attempts]
+        print_json({**view, "parts": [camel_keys(part.fields()) for part in parts]})
     else:
         _print(job, machine, attempts, parts)
         _print_tracebacks(job, attempts, shown=options.traceback)
-
-
-def _view(job: Job, machine: Machine, now: datetime, attempts: list[Attempt], parts: list[Part]) -> dict[str, Any]:
-    return {
-        **job_view(job, machine, now),
-        "attempts": [attempt_view(attempt, machine) for attempt in attempts],
-        "parts": [camel_keys(part.fields()) for part in parts],
-    }
 
 
 def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> None:
