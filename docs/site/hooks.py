@@ -1,5 +1,7 @@
 """What MkDocs cannot do by itself: pages from the root of the project, and links to files outside of docs/.
 
+A build fails when one of its pages would load something from another host.
+
 Links in the pages are relative to the repository, so that they also work on a code host. These hooks turn them into
 links of the site: a page of the root has a place in it, and any other file that is linked to is copied below `files/`.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +29,10 @@ _FENCED = re.compile(r"(?ms)^(```.*?^```)$")
 
 
 def on_config(config: Any) -> Any:
-    """Anchors as code hosts make them; diagrams are drawn."""
+    """Anchors as code hosts make them."""
     from pymdownx.slugs import slugify
-    from pymdownx.superfences import fence_code_format
 
     config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
-    mermaid = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
-    config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [mermaid]
     return config
 
 
@@ -61,6 +61,36 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
     parts = _FENCED.split(markdown)
     return "".join(part if part.startswith("```") else _LINK.sub(relinked, part) for part in parts)
+
+
+def on_post_build(config: Any) -> None:
+    from mkdocs.exceptions import PluginError
+
+    site = Path(config.site_dir)
+    for page in sorted(site.rglob("*.html")):
+        if found := loaded_from_elsewhere(page.read_text(encoding="utf-8")):
+            raise PluginError(f"{page.relative_to(site)} loads from another host: {', '.join(found)}")
+
+
+def loaded_from_elsewhere(html: str) -> list[str]:
+    """What a browser would fetch from another host for this page; links that a reader follows do not count."""
+    parser = _Loads()
+    parser.feed(html)
+    return parser.found
+
+
+class _Loads(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        address = (given.get("href") if tag == "link" else given.get("src")) or ""
+        if address.startswith("//") or "://" in address:
+            self.found.append(address)
+        if tag == "pre" and "mermaid" in (given.get("class") or "").split():
+            self.found.append("Mermaid")  # the theme fetches it for such a block
 
 
 def _targets(page: str, text: str) -> set[str]:

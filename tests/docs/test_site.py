@@ -2,8 +2,10 @@
 
 import importlib.util
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.docs.pages import PAGES, ROOT, links
@@ -12,14 +14,18 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 GROUPS = ["Start", "Guides", "Operate", "Reference", "Internals"]
 
 
-def added() -> dict[str, str]:
-    """The pages from the root of the project, and their places in the site."""
+def hooks() -> ModuleType:
     spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site" / "hooks.py")
     assert spec
     assert spec.loader
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    return dict(hooks.ADDED)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def added() -> dict[str, str]:
+    """The pages from the root of the project, and their places in the site."""
+    return dict(hooks().ADDED)
 
 
 def pages(nav: Any) -> Iterator[str]:
@@ -56,3 +62,23 @@ def test_every_decision_is_in_the_list_of_decisions() -> None:
     records = {page.removeprefix(folder) for page in PAGES if page.startswith(f"{folder}0")}
     assert records
     assert set(links(f"{folder}index.md")) == records
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ('<script src="assets/bundle.js"></script><link rel="stylesheet" href="../site.css">', []),
+        ('<a href="https://example.com">read</a><svg xmlns="http://www.w3.org/2000/svg"></svg>', []),
+        ('<script src="https://unpkg.com/shim"></script>', ["https://unpkg.com/shim"]),
+        ('<link rel="preconnect" href="//fonts.example.com">', ["//fonts.example.com"]),
+        ('<img src="https://example.com/badge.svg">', ["https://example.com/badge.svg"]),
+        ('<pre class="mermaid"><code>stateDiagram-v2</code></pre>', ["Mermaid"]),
+    ],
+)
+def test_a_page_that_loads_something_from_another_host_fails_the_build(html: str, found: list[str]) -> None:
+    assert hooks().loaded_from_elsewhere(html) == found
+
+
+def test_the_theme_adds_no_scripts_or_fonts_of_other_hosts() -> None:
+    assert SITE["plugins"] == ["search"], "`offline` and others load scripts from unpkg.com"
+    assert SITE["theme"]["font"] is False
