@@ -22,10 +22,7 @@ async def log_startup_warnings(engine: Engine, retention: Retention) -> None:
         log.debug("cannot read the settings of the database: %s", error)
         return
     if weak:
-        _log_once(
-            logging.WARNING,
-            f"the database may lose acknowledged jobs: {'; '.join(weak)}; run `holdfast doctor` for details",
-        )
+        _log_once(logging.WARNING, f"durability of the database: {'; '.join(weak)} (details: `holdfast doctor`)")
 
 
 def retention_text(retention: Retention) -> str:

@@ -109,20 +109,25 @@ def is_off(setting: str) -> bool:
 
 
 SAFE_SQLITE = (3, 51, 3)
+SQLITE_REMEDY = "in production use a Python with SQLite 3.51.3 or newer, or PostgreSQL"
 
 
 def sqlite_defect(version: str) -> str | None:
     """The defect of this SQLite version, if any."""
     if tuple(map(int, version.split("."))) >= SAFE_SQLITE:
         return None
-    return f"SQLite {version} can damage its log when two processes write at once (fixed in 3.51.3)"
+    return (
+        f"SQLite {version} can damage its log if two processes write at the same moment; "
+        "this is rare, and acceptable for development"
+    )
 
 
 async def weak_settings(tx: Tx, dialect: str) -> list[str]:
     """Settings of the PostgreSQL server, or the version of the SQLite library, that put acknowledged jobs at risk."""
     if dialect == "sqlite":
         [version] = await tx.all(_VERSION)
-        return list(filter(None, [sqlite_defect(version[0])]))
+        defect = sqlite_defect(version[0])
+        return [f"{defect}; {SQLITE_REMEDY}"] if defect else []
     found = {row[0]: row[1] for row in await tx.all(_SETTINGS)}
     return [f"{name} is off: {cost}" for name, cost in DURABILITY.items() if is_off(found.get(name, ""))]
 

@@ -29,11 +29,11 @@ async def examine(engine: Engine, settings: Settings) -> list[Finding]:
 
 
 def _version(state: SqliteState) -> Finding:
-    from holdfast.store.diagnostics import sqlite_defect
+    from holdfast.store.diagnostics import SQLITE_REMEDY, sqlite_defect
 
     if (defect := sqlite_defect(state.version)) is None:
         return ok("library", f"SQLite {state.version}")
-    return warn("library", defect, "use the file from one process only, or use a newer Python, or PostgreSQL")
+    return warn("library", defect, SQLITE_REMEDY)
 
 
 def _journal(state: SqliteState) -> Finding:
