@@ -23,10 +23,10 @@ setup: $(TESTS) ## Create the environment in .venv for developers: every depende
 $(RUNS): pyproject.toml constraints/runtime.txt constraints/build.txt
 	@test -x $(BIN)/pip || { \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo 'Holdfast needs Python 3.11 or newer; name one: make setup PYTHON=python3.12' >&2; exit 1; }; \
+	    echo 'Holdfast needs Python 3.11 or newer; name one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12' >&2; exit 1; }; \
 	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	    echo '$(PYTHON) cannot make virtual environments: it has no ensurepip (on Debian and Ubuntu, install' \
-	      'python3-venv), or name another interpreter: make setup PYTHON=python3.12' >&2; exit 1; }; \
+	      'python3-venv), or name another interpreter: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12' >&2; exit 1; }; \
 	  echo 'Creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'Installing what Holdfast needs to run into $(VENV), once:'
 	$(BIN)/python -m pip install --require-hashes -r constraints/runtime.txt -r constraints/build.txt
@@ -94,9 +94,10 @@ $(SITE)/.ready: constraints/docs.txt
 	$(SITE)/bin/python -m pip install --quiet --require-hashes -r constraints/docs.txt
 	@touch $@
 
-docs: $(SITE)/.ready ## Build the documentation site into build/site; a broken link fails.
+docs: $(SITE)/.ready ## Build the documentation site into build/site, and say how to read it; a broken link fails.
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet --strict
-	@echo 'Open build/site/index.html in a browser.'
+	@echo 'Built. To read it, type the next line and open http://127.0.0.1:8000 in a browser:'
+	@echo '  $(PYTHON) -m http.server 8000 --bind 127.0.0.1 --directory build/site'
 
 # Pins that still fit are kept; `make lock UPGRADE=--upgrade` takes the newest of each.
 COMPILE = "$$tool"/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

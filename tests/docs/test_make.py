@@ -41,6 +41,14 @@ def test_a_second_make_run_installs_nothing(tmp_path: Path) -> None:
     assert planned("run", venv).splitlines() == [f"{venv}/bin/holdfast dev"]
 
 
+@pytest.mark.parametrize("goal", ["run", "test"])
+def test_with_an_old_python_the_advice_repeats_the_goal_that_was_asked_for(goal: str, tmp_path: Path) -> None:
+    command = ["make", "--no-print-directory", goal, f"VENV={tmp_path / 'venv'}", "PYTHON=false"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"name one: make {goal} PYTHON=python3.12\n" in done.stderr
+
+
 def test_an_interpreter_is_used_only_for_its_own_version() -> None:
     here = "{}.{}".format(*sys.version_info)
     assert here in supported()
