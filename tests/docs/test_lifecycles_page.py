@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.lifecycle import BUILT_IN, Machine, Policy
+from holdfast.lifecycle.states import STATUS
 from tests.docs.generate import PAGE, describe, with_lifecycles
 from tests.docs.pages import section
 
@@ -24,6 +25,12 @@ def test_every_state_name_transition_and_actor_of_a_lifecycle_is_shown(machine: 
     for move in machine.moves:
         shown = f"| `{move.verb}` | {machine.words[move.source]} -> {machine.words[move.target]} |"
         assert f"{shown} {', '.join(sorted(move.actors))} |" in text
+
+
+def test_the_page_of_concepts_shows_the_status_of_each_state() -> None:
+    text = section("docs/start/concepts.md", "A job from start to end")
+    rows = re.findall(r"(?m)^\| `(\w+)` \| `(\w+)` \|", text)
+    assert dict(rows) == {state.value: status for state, status in STATUS.items()}
 
 
 def test_every_policy_parameter_is_explained_with_its_default() -> None:
