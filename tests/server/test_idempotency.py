@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from holdfast.server.http import endpoint
 from tests.server.steps import Served, serving
 
 BODY: dict[str, Any] = {"jobType": "SEND", "payload": {"to": "a", "n": 1}}
@@ -82,8 +85,11 @@ async def test_without_a_key_each_request_is_a_job(served: Served) -> None:
     assert len({(await hand_in(served)).json()["jobId"] for _ in range(3)}) == 3
 
 
-async def test_two_hundred_equal_requests_at_two_servers_make_one_job(store_url: str) -> None:
-    """K39, R001-44, R001-59, R001-83: the database decides, and nobody gets a 5xx."""
+async def test_two_hundred_equal_requests_at_two_servers_make_one_job(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K39, R001-44, R001-59, R001-83: the database decides, and no response is a 5xx."""
+    monkeypatch.setattr(endpoint, "ANSWER_SECONDS_MAX", 60.0)  # on a busy machine they take longer than 10 seconds
     async with serving(store_url) as one, serving(store_url) as other:
         answers = await asyncio.gather(*(hand_in(served, key="k") for _ in range(100) for served in (one, other)))
         assert {(answer.status_code, answer.text) for answer in answers} == {(202, answers[0].text)}

@@ -23,11 +23,12 @@ async def test_a_worker_stopped_under_load_finishes_or_releases_every_job(harnes
     command = await on.start("--concurrency", "12")
     too_long = [await job.enqueue(seconds=100) for job in (jobs.on_the_loop, jobs.in_a_thread, jobs.in_a_process)]
     told = await jobs.until_told.enqueue()
-    short = await jobs.on_the_loop.enqueue_many([{"seconds": 0.05}] * 500)
     for job in (*too_long, told):
         await on.started(job)
     in_time = await jobs.in_a_thread.options(priority=50).enqueue(seconds=2)
     await on.started(in_time)
+    short = await jobs.on_the_loop.enqueue_many([{"seconds": 0.25}] * 500)  # more than 15 seconds of work
+    await on.started(short[0])
     signalled_at = time.time()
     assert await command.stop() == 0
     took = time.time() - signalled_at
