@@ -54,8 +54,9 @@ async def test_a_hint_goes_through_sqs_and_the_database_and_is_deleted_after_the
         assert worker.hints.floor_seconds == settings.poll_seconds
         await assert_each_ran_once(creator.engine, await create_jobs(creator.engine, 1), worker)
         await until(lambda: received(worker) == 1)
-        assert creator.dispatch
-        assert creator.dispatch.tally == {("sent", "broker"): 1, ("sent", "database"): 1}
+        dispatch = creator.dispatch
+        assert dispatch
+        await until(lambda: dispatch.tally == {("sent", "broker"): 1, ("sent", "database"): 1})
 
 
 async def test_an_idle_worker_starts_a_job_when_sqs_delivers_a_hint(
@@ -69,7 +70,7 @@ async def test_an_idle_worker_starts_a_job_when_sqs_delivers_a_hint(
         assert creator.dispatch
         creator.dispatch.sender._by_database = None
         await assert_each_ran_once(creator.engine, await create_jobs(creator.engine, 1), worker)
-        assert worker.tally["received", "woke"] == 1
+        await until(lambda: worker.tally["received", "woke"] == 1)
 
 
 async def test_the_hints_of_a_drained_backlog_are_deleted_and_none_is_dead_lettered(
