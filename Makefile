@@ -10,7 +10,7 @@ JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static test-fast check test test-pythons bench bench-http bench-observing bench-dispatch bench-peers soak \
+.PHONY: help setup run static test-fast check test test-pythons bench bench-http bench-observability bench-dispatch bench-peers soak \
 	mutate docs lock clean
 
 help: ## List these targets.
@@ -69,7 +69,7 @@ bench-http: setup ## Measure the server: requests beside a bare endpoint, remote
 	$(BIN)/python -m benchmarks.streams
 	$(BIN)/python -m benchmarks.upload
 
-bench-observing: setup ## Measure what metrics, logs and traces cost a worker.
+bench-observability: setup ## Measure what metrics, logs and traces cost a worker.
 	$(BIN)/python -m benchmarks.observability
 
 bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughput, idle workers, outages.

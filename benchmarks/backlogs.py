@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.databases import Database
-from benchmarks.implementations import TYPE, Ours
+from benchmarks.implementations import TYPE, EngineCalls
 from holdfast.model import NewJob
 
 _MONTH_SECONDS = 30 * 86_400
@@ -28,7 +28,7 @@ class Backlog:
     finished: bool = False
     paused: bool = False
 
-    async def load(self, ours: Ours) -> None:
+    async def load(self, ours: EngineCalls) -> None:
         """Load it into an empty database."""
         await ours.engine.create(self.job)
         if self.finished:

@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.backlogs import Backlog, backlogs
 from benchmarks.databases import Host, host
-from benchmarks.implementations import REAP_BATCH, Ours, Side, raw_side
-from benchmarks.measurement import Candidate, Score, race, say
+from benchmarks.implementations import REAP_BATCH, EngineCalls, Implementation, raw_side
+from benchmarks.measurement import Candidate, Score, measure_in_turns, say
 from benchmarks.operations import abandoned, beat, create, drain, empty, fill, filled, holding, reap
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
 
@@ -43,8 +43,8 @@ class Figure:
     """`prepare` and `run` are the same for both implementations; targets are shares of the plain SQL rate."""
 
     name: str
-    prepare: Callable[[Side], Awaitable[None]]
-    run: Callable[[Side], Awaitable[int]]
+    prepare: Callable[[Implementation], Awaitable[None]]
+    run: Callable[[Implementation], Awaitable[int]]
     targets: dict[str, float] = field(default_factory=dict)
 
 
@@ -94,19 +94,19 @@ class Measuring:
     async def _against_raw(self, chosen: list[Figure]) -> list[list[str]]:
         # A separate database for each, so that WAL and dead rows of one do not slow the other.
         async with self._host.fresh() as database, self._host.fresh() as other:
-            ours, raw = await Ours.open(database), raw_side(other)
+            ours, raw = await EngineCalls.open(database), raw_side(other)
             await raw.prepare()
             try:
                 return [await self._figure(figure, ours, raw) for figure in chosen]
             finally:
                 await ours.close()
 
-    async def _figure(self, figure: Figure, ours: Side, raw: Side) -> list[str]:
+    async def _figure(self, figure: Figure, ours: Implementation, raw: Implementation) -> list[str]:
         candidates = [
             Candidate(name, side.database, partial(figure.prepare, side), partial(figure.run, side))
             for name, side in (("ours", ours), ("raw", raw))
         ]
-        scores = await race(
+        scores = await measure_in_turns(
             f"{self.store}, {figure.name}", candidates, rounds=self._sizes.rounds, slices=self._sizes.slices
         )
         return self._row(figure.name, scores, "ours", "raw", figure.targets.get(self.store))
@@ -116,7 +116,7 @@ class Measuring:
         async with AsyncExitStack() as stack:
             sides = {}
             for name in ("beside", "empty"):
-                sides[name] = await Ours.open(await stack.enter_async_context(self._host.fresh()))
+                sides[name] = await EngineCalls.open(await stack.enter_async_context(self._host.fresh()))
                 stack.push_async_callback(sides[name].close)
             say(f"  {self.store}: gathering {backlog.name}")
             await backlog.load(sides["beside"])
@@ -129,7 +129,7 @@ class Measuring:
                 )
                 for name, side in sides.items()
             ]
-            scores = await race(
+            scores = await measure_in_turns(
                 f"{self.store}, {_beside(backlog)}", candidates, rounds=self._sizes.rounds, slices=self._sizes.slices
             )
         return self._row(_beside(backlog), scores, "beside", "empty", BESIDE_TARGETS.get(self.store))

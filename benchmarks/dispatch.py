@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from benchmarks.brokers import DATABASE, MODES, BrokerModes, environment, ways
 from benchmarks.databases import Host, host
 from benchmarks.hints import figures
-from benchmarks.implementations import Ours
-from benchmarks.measurement import Candidate, Score, one_by_one, race, say, turned
+from benchmarks.implementations import EngineCalls
+from benchmarks.measurement import Candidate, Score, measure_in_turns, one_by_one, say, turned
 from benchmarks.observability import Seen, drain
 from benchmarks.operations import empty, filled
 from benchmarks.remote import app as small_jobs
@@ -132,7 +132,7 @@ def _soon(taken: dict[str, list[float]]) -> list[dict[str, Any]]:
 class Way(NamedTuple):
     """One that enqueues, and one worker, with connections of their own."""
 
-    ours: Ours
+    ours: EngineCalls
     source: DatabaseSource
 
 
@@ -141,7 +141,7 @@ async def way(machine: Host, known: BrokerModes, mode: str) -> AsyncIterator[Way
     async with machine.fresh() as database:
         settings = known.settings(mode, database.url)
         async with producer(settings) as creator, _listening(settings) as (opened, source):
-            yield Way(Ours(database, creator.engine, (await opened.engine.workers.register()).id), source)
+            yield Way(EngineCalls(database, creator.engine, (await opened.engine.workers.register()).id), source)
 
 
 @asynccontextmanager
@@ -170,7 +170,9 @@ async def enqueueing(known_ways: dict[str, Way], sizes: Sizes) -> list[dict[str,
             Candidate(mode, way.ours.database, partial(empty, way.ours), partial(run, way.ours))
             for mode, way in known_ways.items()
         ]
-        found += _fast(figure, await race(figure, candidates, rounds=sizes.rounds, slices=min(4, sizes.rounds)))
+        found += _fast(
+            figure, await measure_in_turns(figure, candidates, rounds=sizes.rounds, slices=min(4, sizes.rounds))
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.hints [--store postgres] [--quick]
 
-One side wakes another process that listens, the other side wakes nobody (K32). Exit status 1: a target was missed.
+One side wakes another process that listens, the other side wakes none (K32). Exit status 1: a target was missed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from statistics import quantiles
 from typing import Any
 
 from benchmarks.databases import Database, Host, host
-from benchmarks.implementations import Ours
-from benchmarks.measurement import Candidate, race
+from benchmarks.implementations import EngineCalls
+from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import create, empty
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
 from holdfast.clock import Clock
@@ -32,7 +32,7 @@ TARGET = 0.95  # of the rate without wake-ups
 CORE_MAX = 0.01  # of a core, for waiting
 CALLERS = 20
 
-Work = Callable[[Ours], Awaitable[int]]
+Work = Callable[[EngineCalls], Awaitable[int]]
 
 
 @contextmanager
@@ -54,8 +54,8 @@ async def listen(url: str) -> None:
 
 
 @asynccontextmanager
-async def side(database: Database, *, waking: bool) -> AsyncIterator[Ours]:
-    ours = await Ours.open(database)
+async def side(database: Database, *, waking: bool) -> AsyncIterator[EngineCalls]:
+    ours = await EngineCalls.open(database)
     notifier = Notifier(ours.engine.store, Clock()) if isinstance(ours.engine.store, PostgresStore) else None
     if waking and notifier:
         ours.engine.ctx.wakers.append(queue_waker(notifier))
@@ -67,7 +67,7 @@ async def side(database: Database, *, waking: bool) -> AsyncIterator[Ours]:
         await ours.close()
 
 
-async def by_many(ours: Ours, *, calls: int) -> int:
+async def by_many(ours: EngineCalls, *, calls: int) -> int:
     await asyncio.gather(*(create(ours, calls=calls, by=1) for _ in range(CALLERS)))
     return CALLERS * calls
 
@@ -92,7 +92,7 @@ async def enqueueing(store: str, machine: Host, *, rounds: int, slices: int, cal
             candidates = [
                 Candidate(name, ours.database, partial(empty, ours), partial(run, ours)) for name, ours in sides.items()
             ]
-            scores = await race(f"{store}, {figure}", candidates, rounds=rounds, slices=slices)
+            scores = await measure_in_turns(f"{store}, {figure}", candidates, rounds=rounds, slices=slices)
             ratio = scores["waking"].ratio_to(scores["silent"])
             rates = [f"{scores[name].rate:,.0f}" for name in sides]
             rows.append([figure, *rates, f"{ratio:.3f}", f">= {TARGET}"])
@@ -121,7 +121,7 @@ async def waiting(machine: Host, *, seconds: float, hints: int) -> list[dict[str
     return [{"figure": "waiting", "share": share, "met": share <= CORE_MAX, "heard_after": [p50, p99]}]
 
 
-async def _heard_after(ours: Ours, presence: Any) -> float:
+async def _heard_after(ours: EngineCalls, presence: Any) -> float:
     while await presence.wait(0.06):  # earlier hints
         continue
     listening = asyncio.create_task(presence.wait(5))

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.core import QUICK, Sizes
 from benchmarks.databases import Database, Host, host
-from benchmarks.implementations import TYPE, Ours, Side
-from benchmarks.measurement import Candidate, race
+from benchmarks.implementations import TYPE, EngineCalls, Implementation
+from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import create, drain, empty, filled
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
 from holdfast.engine import Engine
@@ -38,7 +38,7 @@ TARGETS = {(BESIDE, "postgres"): 0.97, (BESIDE, "sqlite"): 0.97, (HOOKED, "postg
 
 async def check(_tx: Tx, request: CreateRequest) -> None:
     if "to" not in request.job.payload:
-        raise Refused("it goes to nobody")
+        raise Refused("no recipient")
 
 
 async def book(tx: Tx, _verb: str, job: Job) -> None:
@@ -52,11 +52,11 @@ def hooks_on(job_type: str) -> Hooks:
     return hooks
 
 
-class Hooked(Ours):
-    tables = (*Ours.tables, "bench_ledger")
+class Hooked(EngineCalls):
+    tables = (*EngineCalls.tables, "bench_ledger")
 
 
-async def open_side(database: Database, name: str) -> Ours:
+async def open_side(database: Database, name: str) -> EngineCalls:
     hooks = {ALONE: None, BESIDE: hooks_on("other"), HOOKED: hooks_on(TYPE)}[name]
     await database.run(LEDGER)
     engine = Engine(await open_store(database.url), hooks=hooks)
@@ -67,8 +67,8 @@ async def open_side(database: Database, name: str) -> Ours:
 @dataclass(frozen=True)
 class Figure:
     name: str
-    prepare: Callable[[Side], Awaitable[None]]
-    run: Callable[[Side], Awaitable[int]]
+    prepare: Callable[[Implementation], Awaitable[None]]
+    run: Callable[[Implementation], Awaitable[int]]
     targets: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ def figures(sizes: Sizes) -> list[Figure]:
 async def measure_store(store: str, machine: Host, sizes: Sizes, only: str) -> list[dict[str, Any]]:
     results = []
     async with AsyncExitStack() as stack:
-        sides: dict[str, Ours] = {}
+        sides: dict[str, EngineCalls] = {}
         for name in (ALONE, BESIDE, HOOKED):
             sides[name] = await open_side(await stack.enter_async_context(machine.fresh()), name)
             stack.push_async_callback(sides[name].close)
@@ -106,12 +106,14 @@ async def measure_store(store: str, machine: Host, sizes: Sizes, only: str) -> l
     return results
 
 
-async def measure_figure(store: str, figure: Figure, sides: dict[str, Ours], sizes: Sizes) -> list[dict[str, Any]]:
+async def measure_figure(
+    store: str, figure: Figure, sides: dict[str, EngineCalls], sizes: Sizes
+) -> list[dict[str, Any]]:
     candidates = [
         Candidate(name, side.database, partial(figure.prepare, side), partial(figure.run, side))
         for name, side in sides.items()
     ]
-    scores = await race(f"{store}, {figure.name}", candidates, rounds=sizes.rounds, slices=sizes.slices)
+    scores = await measure_in_turns(f"{store}, {figure.name}", candidates, rounds=sizes.rounds, slices=sizes.slices)
     results = []
     for name in (BESIDE, HOOKED):
         ratio, target = scores[name].ratio_to(scores[ALONE]), figure.targets.get((name, store))

@@ -21,8 +21,8 @@ from typing import Any
 import asyncpg
 
 from benchmarks.databases import Database, Host, host
-from benchmarks.implementations import Side, raw_side
-from benchmarks.measurement import Candidate, race
+from benchmarks.implementations import Implementation, raw_side
+from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import drain, filled
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, shown, write_results
 from holdfast.lifecycle import BIT, Machine
@@ -214,7 +214,7 @@ ATTACKS = {
 }
 
 
-async def attack(side: Side) -> dict[str, bool]:
+async def attack(side: Implementation) -> dict[str, bool]:
     """Run illegal SQL: which statements does the database reject?"""
     await filled(side, jobs=2)
     await drain(side, jobs=1, by=1)
@@ -239,7 +239,7 @@ async def _refused(database: Database, statements: list[str]) -> bool:
 
 async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: int) -> list[dict[str, Any]]:
     async with AsyncExitStack() as stack:
-        sides: dict[str, Side] = {}
+        sides: dict[str, Implementation] = {}
         for way in WAYS:
             database: Database = await stack.enter_async_context(machine.fresh())
             await install(way, database)
@@ -261,7 +261,7 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
             )
             for name, side in sides.items()
         ]
-        scores = await race(store, candidates, rounds=rounds, slices=slices)
+        scores = await measure_in_turns(store, candidates, rounds=rounds, slices=slices)
     rows = [
         [
             name,

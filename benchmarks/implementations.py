@@ -18,7 +18,7 @@ LEASE_SECONDS = 30
 REAP_BATCH = 1000
 
 
-class Side(Protocol):
+class Implementation(Protocol):
     @property
     def database(self) -> Database: ...
 
@@ -36,7 +36,7 @@ class Side(Protocol):
     async def reap(self) -> int: ...
 
 
-class Ours:
+class EngineCalls:
     """The engine as an embedding program calls it."""
 
     tables: tuple[str, ...] = ("holdfast_jobs", "holdfast_events", "holdfast_attempts", "holdfast_sweeps")
@@ -48,7 +48,7 @@ class Ours:
         self.held: list[Any] = []
 
     @classmethod
-    async def open(cls, database: Database) -> Ours:
+    async def open(cls, database: Database) -> EngineCalls:
         engine = Engine(await open_store(database.url))
         return cls(database, engine, (await engine.workers.register(name="bench")).id)
 

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.databases import Database, Host, PostgresDatabase, host
-from benchmarks.implementations import LEASE_SECONDS, RawPostgres, RawSqlite, Side, raw_side
-from benchmarks.measurement import Candidate, race
+from benchmarks.implementations import LEASE_SECONDS, Implementation, RawPostgres, RawSqlite, raw_side
+from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import beat, drain, filled, holding
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, shown, write_results
 
@@ -97,7 +97,7 @@ class NarrowSqlite(RawSqlite):
             await super().complete(leases)
 
 
-async def on_the_row(database: Database, payload: str, *, indexed: bool = False) -> Side:
+async def on_the_row(database: Database, payload: str, *, indexed: bool = False) -> Implementation:
     side = raw_side(database, payload=payload)
     await side.prepare()
     if indexed:
@@ -105,7 +105,7 @@ async def on_the_row(database: Database, payload: str, *, indexed: bool = False)
     return await _with_room(side)
 
 
-async def in_a_table(database: Database, payload: str) -> Side:
+async def in_a_table(database: Database, payload: str) -> Implementation:
     side: NarrowPostgres | NarrowSqlite = (
         NarrowPostgres(database, payload=payload)
         if isinstance(database, PostgresDatabase)
@@ -115,14 +115,14 @@ async def in_a_table(database: Database, payload: str) -> Side:
     return await _with_room(side)
 
 
-async def _with_room(side: RawPostgres | RawSqlite) -> Side:
+async def _with_room(side: RawPostgres | RawSqlite) -> Implementation:
     """As the real table has it, so that a new version of a row may stay on its page."""
     if isinstance(side, RawPostgres):
         await side.database.run("ALTER TABLE raw_jobs SET (fillfactor = 90)")
     return side
 
 
-WAYS: dict[str, Callable[[Database, str], Awaitable[Side]]] = {
+WAYS: dict[str, Callable[[Database, str], Awaitable[Implementation]]] = {
     "on the job row": on_the_row,
     "on the job row, expiry indexed": partial(on_the_row, indexed=True),
     "in a narrow table": in_a_table,
@@ -147,7 +147,7 @@ async def compare(store: str, machine: Host, *, rounds: int, slices: int, jobs: 
                     Candidate(name, side.database, partial(prepare, side), partial(run, side))
                     for name, side in sides.items()
                 ]
-                scores = await race(f"{store}, {size}, {task}", candidates, rounds=rounds, slices=slices)
+                scores = await measure_in_turns(f"{store}, {size}, {task}", candidates, rounds=rounds, slices=slices)
                 found.append({"task": task, "payload": size, "ways": rounds_of(scores)})
                 for name, score in scores.items():
                     used = [shown(score.cpu_micros, ".1f"), shown(score.wal_bytes, ",.0f")]

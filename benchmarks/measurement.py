@@ -70,7 +70,7 @@ class Score:
         return median(known) if known else None
 
 
-async def race(title: str, candidates: list[Candidate], *, rounds: int, slices: int) -> dict[str, Score]:
+async def measure_in_turns(title: str, candidates: list[Candidate], *, rounds: int, slices: int) -> dict[str, Score]:
     """Measure the candidates in alternating slices; a first round to warm up does not count."""
     scores = {candidate.name: Score() for candidate in candidates}
     warm_up = rounds > 1
@@ -89,7 +89,9 @@ async def one_by_one(title: str, candidates: list[Candidate], rounds: int) -> di
     scores = {candidate.name: Score() for candidate in candidates}
     for number in range(rounds + 1):
         for candidate in turned(candidates, number):
-            taken = await race(f"{title}, {candidate.name}, {number} of {rounds}", [candidate], rounds=1, slices=1)
+            taken = await measure_in_turns(
+                f"{title}, {candidate.name}, {number} of {rounds}", [candidate], rounds=1, slices=1
+            )
             if number:  # after one to warm up
                 scores[candidate.name].rounds += taken[candidate.name].rounds
     return scores

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from benchmarks.databases import Host, host
-from benchmarks.implementations import Ours
+from benchmarks.implementations import EngineCalls
 from benchmarks.measurement import Candidate, Score, one_by_one
 from benchmarks.operations import filled
 from benchmarks.remote import app, left, on_the_database
@@ -66,7 +66,7 @@ class Nowhere(SpanExporter):
 
 
 @contextmanager
-def seen(ours: Ours, what: str) -> Iterator[Seen]:
+def seen(ours: EngineCalls, what: str) -> Iterator[Seen]:
     if what == NOTHING:
         yield Seen({})
         return
@@ -110,7 +110,7 @@ async def pair(store: str, machine: Host, what: str, *, rounds: int, jobs: int) 
     async with AsyncExitStack() as stack:
         candidates = []
         for name in (what, NOTHING):
-            ours = await Ours.open(await stack.enter_async_context(machine.fresh()))
+            ours = await EngineCalls.open(await stack.enter_async_context(machine.fresh()))
             stack.push_async_callback(ours.close)
             source = await stack.enter_async_context(on_the_database(ours))
             run = partial(drain, source, stack.enter_context(seen(ours, name)), jobs=jobs)

@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.databases import Database, Host, host
-from benchmarks.implementations import TYPE, Ours
-from benchmarks.measurement import Candidate, race
+from benchmarks.implementations import TYPE, EngineCalls
+from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import filled
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
 from holdfast.client.client import Client
@@ -89,17 +89,17 @@ def _address(log: Any) -> tuple[str, threading.Thread]:
 
 
 @asynccontextmanager
-async def on_the_database(ours: Ours) -> AsyncIterator[Source]:
+async def on_the_database(ours: EngineCalls) -> AsyncIterator[Source]:
     presence = await open_presence(ours.database.url)
     yield DatabaseSource(ours.engine, presence, Clock(), worker=ours.worker)
     await presence.close()
 
 
 @asynccontextmanager
-async def over_http(ours: Ours) -> AsyncIterator[Source]:
+async def over_http(ours: EngineCalls) -> AsyncIterator[Source]:
     with served(ours.database.url) as url:
-        async with Client(url) as anybody:
-            key = (await anybody.register(SECRET, name="bench")).api_key
+        async with Client(url) as unregistered:
+            key = (await unregistered.register(SECRET, name="bench")).api_key
         source = HttpSource(Client(url, key), Clock(), Ids())
         yield source
         await source.close()
@@ -119,10 +119,10 @@ async def drain(source: Source, *, jobs: int, slots: int) -> int:
 async def draining(store: str, machine: Host, *, rounds: int, jobs: int) -> list[dict[str, Any]]:
     found, rows = [], []
     async with AsyncExitStack() as stack:
-        sides: dict[str, tuple[Ours, Source]] = {}
+        sides: dict[str, tuple[EngineCalls, Source]] = {}
         for name, opened in (("http", over_http), ("database", on_the_database)):
             database: Database = await stack.enter_async_context(machine.fresh())
-            ours = await Ours.open(database)
+            ours = await EngineCalls.open(database)
             stack.push_async_callback(ours.close)
             sides[name] = (ours, await stack.enter_async_context(opened(ours)))
         for slots in SLOTS:
@@ -135,7 +135,7 @@ async def draining(store: str, machine: Host, *, rounds: int, jobs: int) -> list
                 )
                 for name, (ours, source) in sides.items()
             ]
-            scores = await race(f"{store}, {slots} slots", candidates, rounds=rounds, slices=1)
+            scores = await measure_in_turns(f"{store}, {slots} slots", candidates, rounds=rounds, slices=1)
             ratio = scores["http"].ratio_to(scores["database"])
             rates = [f"{scores[name].rate:,.0f}" for name in sides]
             rows.append([f"{slots} slots", *rates, f"{ratio:.2f}", f">= {TARGET}"])

@@ -111,7 +111,7 @@ def _aims(stores: dict[str, Any]) -> str:
 
 
 def _better(stores: dict[str, Any]) -> str:
-    rows = [[about, ", ".join(ahead) or "nobody"] for about, ahead in better(stores).items()]
+    rows = [[about, ", ".join(ahead) or "no peer"] for about, ahead in better(stores).items()]
     return _markdown(["", "better than Holdfast on PostgreSQL, and how many times"], rows)
 
 
