@@ -58,8 +58,8 @@ def prepare(folder: Path) -> None:
 
 
 async def _work(engine: Engine) -> None:
-    await succeeded(engine, type="send-email", queue="mail", payload={"to": "a@example.com"})
-    await dead(engine, "E_SMTP", "mailbox full", type="send-email", queue="mail", payload={"to": "b@example.com"})
+    await succeeded(engine, type="send_email", queue="mail", payload={"to": "a@example.com"})
+    await dead(engine, "E_SMTP", "mailbox full", type="send_email", queue="mail", payload={"to": "b@example.com"})
     await half_done(engine, policy={"lease_seconds": 3600})  # however long it takes to type all examples
     gone = Query("gone", "INSERT INTO holdfast_extensions (name, seen_at) VALUES ('notes', {now-86400}) RETURNING name")
     await engine.store.write(lambda tx: tx.all(gone))

@@ -186,7 +186,8 @@ def test_dev_exits_when_its_output_pipe_is_closed(folder: Path) -> None:
     ("app", "says"),
     [
         ("nowhere:app", "there is no module 'nowhere'"),
-        ("tasks", "names no app"),
+        ("tasks", "'tasks' names no app; write tasks:app"),
+        ("tasks.py", "'tasks.py' names no app; write tasks.py:app"),
         ("tasks:ap", "has no 'ap'"),
         ("./tasks:app", "'./tasks' is a path, not a module; write tasks:app, or ./tasks.py:app"),
         ("./nowhere.py:app", "there is no file ./nowhere.py"),

@@ -137,6 +137,9 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path, arguments: list[str
     [
         (["worker", "--ap", "tasks:app"], "holdfast worker ", "unknown option --ap; did you mean --app?"),
         (["worker", "--concurency=3"], "holdfast worker ", "unknown option --concurency; did you mean --concurrency?"),
+        (["jbos", "list"], "holdfast ", "unknown command 'jbos'; did you mean 'jobs'?"),
+        (["jobs", "lst"], "holdfast jobs ", "unknown command 'lst'; did you mean 'list'?"),
+        (["queues", "xyzzy"], "holdfast queues ", "unknown command 'xyzzy'; there are list, pause, resume"),
         (["jobs", "list", "--xyzzy"], "holdfast jobs list ", "unknown option --xyzzy"),
         (["jobs", "show", "a", "b"], "holdfast jobs show ", "unexpected arguments: b"),
         (["jobs", "list", "--database", ""], "holdfast jobs list ", "--database: give a database URL"),

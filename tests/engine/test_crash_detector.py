@@ -134,7 +134,7 @@ async def test_a_worker_that_renews_its_leases_is_never_reported_as_crashed(
     assert "crashed" not in caplog.text
     await detector.check(after=1)
     assert await detector.check(after=WINDOW_SECONDS + 1) == ["a"]
-    assert "worker instance a crashed; requeued 1 jobs" in caplog.text
+    assert "worker instance a crashed; requeued 1 job\n" in caplog.text
 
 
 async def test_a_process_seen_alive_between_checks_restarts_the_two_seconds(

@@ -36,6 +36,14 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected arguments: {' '.join(left)}")
         return found, left
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A misspelled command gets a suggestion."""
+        if isinstance(action, argparse._SubParsersAction) and value not in (known := list(action.choices)):
+            near = get_close_matches(value, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            self.error(f"unknown command {value!r}; {hint}")
+        super()._check_value(action, value)
+
     def _reject_unknown(self, typed: Sequence[str]) -> None:
         """Before missing arguments are reported: they are usually missing because of the typo."""
         known = list(self._option_string_actions)
@@ -103,7 +111,7 @@ def command(
     )
     parser.set_defaults(run=run, may_be_first=may_be_first)
     if json:
-        parser.add_argument("--json", action="store_true", help="print JSON with a stable schema")
+        parser.add_argument("--json", action="store_true", help="print JSON")
     if database:
         parser.add_argument(
             "--database", metavar="URL", type=_url, help="use this database instead of the one in the settings"
@@ -111,8 +119,8 @@ def command(
         parser.add_argument(
             "--app",
             metavar="MODULE:APP",
-            help="the app, such as tasks:app, imported with the current directory first on the path; the command uses "
-            "its database (default: HOLDFAST_APP)",
+            help="the app, such as tasks:app, imported with the current directory first on the path, or "
+            "path/to/tasks.py:app for an app in a file; the command uses its database (default: HOLDFAST_APP)",
         )
     return parser
 

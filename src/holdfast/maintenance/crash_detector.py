@@ -91,7 +91,7 @@ class CrashDetector:
         if name in await self._engine.polls.instances():
             del self._dead_since[name]
             return False
-        log.warning("worker instance %s crashed; requeued %d jobs", name, reaped)
+        log.warning("worker instance %s crashed; requeued %d %s", name, reaped, "job" if reaped == 1 else "jobs")
         self._reaped.add(name)
         return True
 

@@ -29,7 +29,7 @@ def add_to(verbs: Any) -> None:
         about="create a job and print its id once it is committed",
         more="Options that are not given come from the declaration of the job type, else from the settings.",
         examples=[
-            'holdfast jobs create send-email --payload \'{"to": "a@example.com"}\' --queue mail',
+            'holdfast jobs create send_email --payload \'{"to": "a@example.com"}\' --queue mail',
             "holdfast jobs create report --payload @report.json --delay 30m --idempotency-key report-2026-01",
         ],
     )

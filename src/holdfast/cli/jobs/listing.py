@@ -31,7 +31,7 @@ def add_to(verbs: Any) -> None:
         list_jobs,
         about="list jobs, newest first",
         more="A job must match all filters.",
-        examples=["holdfast jobs list --state dead --since 1h", "holdfast jobs list --type send-email --json"],
+        examples=["holdfast jobs list --state dead --since 1h", "holdfast jobs list --type send_email --json"],
     )
     add_filters(parser)
     parser.add_argument("--limit", type=int, default=50, metavar="N", help="page size (50, at most 500)")

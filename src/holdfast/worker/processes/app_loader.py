@@ -20,7 +20,10 @@ def load(reference: str, path: list[str]) -> Any:
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     where, _, attribute = reference.rpartition(":")
     if not where or not attribute:
-        raise Invalid(f"{reference!r} names no app; write module:attribute", code="invalid_app")
+        name = reference.rstrip(":") or "module"
+        raise Invalid(
+            f"{reference!r} names no app; write {name}:app, where app is the variable that holds it", code="invalid_app"
+        )
     if "/" in where and not where.endswith(".py"):
         raise Invalid(
             f"{where!r} is a path, not a module; write {Path(where).name}:{attribute}, or {where}.py:{attribute}",
