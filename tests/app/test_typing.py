@@ -49,7 +49,7 @@ def in_thread(number: int) -> list[int]:
     return [number]
 
 
-async def use() -> None:
+async def use(ctx: Context, sync: SyncContext) -> None:
 """
 
 LINES = [
@@ -72,7 +72,11 @@ LINES = [
     ("plain.options(run_at=datetime.now(UTC), idempotency_key=None, tenant='t', connection=object())", ""),
     ("plain.options(policy={'lease_seconds': 5, 'errors': {'E': 'permanent'}})", ""),
     ("app.job(backoff_base_seconds=1, isolation='process', errors={ValueError: 'permanent'})", ""),
+    ("reveal_type(ctx.attempt)", "int"),
+    ("sync.progress(percent=50, step='render')", ""),
     # Wrong: found before it runs.
+    ("ctx.attempt = 2", "read-only"),
+    ("sync.progress('half')", 'incompatible type "str"; expected "float | None"'),
     ("plain.options(dealy=3)", 'Unexpected keyword argument "dealy" for "options"'),
     ("plain.options(priority='high')", 'Argument "priority" to "options" of "Definition" has incompatible type "str"'),
     ("plain.options(delay='3s')", 'Argument "delay" to "options" of "Definition" has incompatible type "str"'),

@@ -18,7 +18,9 @@ from holdfast.errors import NotFound
 from holdfast.server import app as core
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.routes import extension_route, mount
+from holdfast.server.http.endpoint import internal_error, send_failure
 from holdfast.server.http.route import Reply
+from holdfast.server.http.starlette_response import ResponseSender
 from holdfast.server.openapi.document import document
 from tests.clocks import WholeClock
 from tests.server.steps import Served, serving
@@ -187,6 +189,11 @@ async def unfinished(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
 
 
+async def canceled(scope: Any, receive: Any, send: Any) -> None:
+    await unfinished(scope, receive, send)
+    raise asyncio.CancelledError
+
+
 async def silent(scope: Any, receive: Any, send: Any) -> None:
     await receive()
 
@@ -228,6 +235,26 @@ async def test_an_error_response_of_a_mounted_application_is_unchanged(broken: S
         await broken.http.get("/unfinished")
 
 
+async def test_metrics_count_a_canceled_response_of_a_mounted_application_as_closed_by_the_client(
+    broken: Served,
+) -> None:
+    with pytest.raises(httpx2.RemoteProtocolError):
+        await broken.http.get("/canceled")
+    counted = [labels for labels in broken.server.metrics.requests.values if "/canceled/*" in labels]
+    assert counted == [("GET", "/canceled/*", "499")]
+
+
+async def test_a_failed_response_is_counted_before_its_error_is_sent() -> None:
+    happened: list[object] = []
+
+    async def send(message: Any) -> None:
+        happened.append(message["type"])
+
+    sender = ResponseSender({}, send, "request", happened.append)
+    await send_failure(ValueError(), internal_error(), sender, None, "GET /points")
+    assert happened == [500, "http.response.start", "http.response.body"]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "seen"),
     [
@@ -260,7 +287,7 @@ async def broken(fresh_sqlite_url: str) -> AsyncIterator[Served]:
         route("POST", "/point", point, body=Point, answers={200: Place}),
         route("GET", "/points", point, query=Search),
     ]
-    apps = {"/app": FRAMEWORK, "/unfinished": unfinished, "/silent": silent, "/echo": echo}
+    apps = {"/app": FRAMEWORK, "/unfinished": unfinished, "/canceled": canceled, "/silent": silent, "/echo": echo}
     mounts = [mount("broken", path, app, scope=None) for path, app in apps.items()]
     mounts.append(mount("broken", "/long", long, scope=None, seconds=0.05))
     async with serving(fresh_sqlite_url, routes=routes, mounts=mounts) as served:

@@ -17,11 +17,11 @@ class Wait(Protocol):
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """The method of that name of `self._of`, for a class that has a `_wait`."""
+    """A sync method: it calls the method of this name on `self._wrapped`, and waits with `self._wait`."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self._wait(getattr(self._of, method.__name__)(*args, **kwargs))
+        result: R = self._wait(getattr(self._wrapped, method.__name__)(*args, **kwargs))
         return result
 
     return call

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Invalid, LeaseLost
@@ -65,22 +64,8 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-def _of_lease(field: str) -> Any:
-    """A read-only attribute: this field of the lease."""
-    return property(attrgetter(f"lease.{field}"))
-
-
 class _Facts:
     """The facts of the job, and three flags that the worker may set while the handler runs."""
-
-    job_id: str = _of_lease("id")
-    job_type: str = _of_lease("type")
-    queue: str = _of_lease("queue")
-    tenant: str = _of_lease("tenant")
-    attempt: int = _of_lease("attempt")
-    max_attempts: int = _of_lease("max_attempts")
-    lease_token: str = _of_lease("token")
-    created_at: datetime = _of_lease("created_at")
 
     def __init__(self, lease: Lease, state: Any = None) -> None:
         self.lease = lease
@@ -92,6 +77,38 @@ class _Facts:
         self.recorded_as: Recorded | None = None  # set when the handler has completed the job in a transaction
         self.metrics = NO_METRICS  # those of the extension that defines the job type, by name
         self._log: _JobLog | None = None
+
+    @property
+    def job_id(self) -> str:
+        return self.lease.id
+
+    @property
+    def job_type(self) -> str:
+        return self.lease.type
+
+    @property
+    def queue(self) -> str:
+        return self.lease.queue
+
+    @property
+    def tenant(self) -> str:
+        return self.lease.tenant
+
+    @property
+    def attempt(self) -> int:
+        return self.lease.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self.lease.max_attempts
+
+    @property
+    def lease_token(self) -> str:
+        return self.lease.token
+
+    @property
+    def created_at(self) -> datetime:
+        return self.lease.created_at
 
     @property
     def fence(self) -> int:
@@ -309,12 +326,12 @@ class SyncContext(_Facts):
     """The same for a sync handler: its calls block the handler's thread."""
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        self._of, self._loop = context, loop
+        self._wrapped, self._loop = context, loop
         super().__init__(context.lease, context.state)
 
     def __getattribute__(self, name: str) -> Any:
         if name in _SHARED:  # the worker sets these on the async context
-            return getattr(object.__getattribute__(self, "_of"), name)
+            return getattr(object.__getattribute__(self, "_wrapped"), name)
         return object.__getattribute__(self, name)
 
     progress = blocking(Context.progress)
@@ -327,27 +344,27 @@ class SyncContext(_Facts):
 
     @contextmanager
     def transaction(self) -> Iterator[SyncJobTx]:
-        with self._entered(self._of.transaction()) as tx:
+        with self._entered(self._wrapped.transaction()) as tx:
             yield SyncJobTx(tx, self._wait)
 
     @contextmanager
     def part(self, name: str, *, total: int | None = None) -> Iterator[SyncPartInHand]:
-        with self._entered(self._of.part(name, total=total)) as part:
+        with self._entered(self._wrapped.part(name, total=total)) as part:
             yield SyncPartInHand(part, self._wait)
 
     def parts(self, names: Sequence[str]) -> Iterator[SyncPartInHand]:
-        each = self._of.parts(names)
+        each = self._wrapped.parts(names)
         while (part := self._wait(_next(each))) is not None:
             yield SyncPartInHand(part, self._wait)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        done = self._wait(self._of._step_done(name))
+        done = self._wait(self._wrapped._step_done(name))
         if done is not None:
             return done["result"]
         result = function(*args, **kwargs)  # in the handler's thread
         if inspect.iscoroutine(result):
             result = self._wait(result)
-        return self._wait(self._of._finish_step(name, result))
+        return self._wait(self._wrapped._finish_step(name, result))
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

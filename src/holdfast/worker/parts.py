@@ -109,24 +109,24 @@ class SyncPartInHand:
     """The same for a sync handler."""
 
     def __init__(self, part: PartInHand, wait: Wait) -> None:
-        self._of, self._wait = part, wait
+        self._wrapped, self._wait = part, wait
         self.name, self.place, self.total = part.name, part.place, part.total
 
     @property
     def data(self) -> Any:
-        return self._of.data
+        return self._wrapped.data
 
     @data.setter
     def data(self, data: Any) -> None:
-        self._of.data = data
+        self._wrapped.data = data
 
     @property
     def status(self) -> PartStatus:
-        return self._of.status
+        return self._wrapped.status
 
     @property
     def finished(self) -> bool:
-        return self._of.finished
+        return self._wrapped.finished
 
     progress = blocking(PartInHand.progress)
     complete = blocking(PartInHand.complete)

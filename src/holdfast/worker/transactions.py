@@ -92,7 +92,7 @@ class SyncJobTx:
     """The same for a sync handler."""
 
     def __init__(self, tx: JobTx, wait: Wait) -> None:
-        self._of, self._wait = tx, wait
+        self._wrapped, self._wait = tx, wait
 
     all = blocking(JobTx.all)
     one = blocking(JobTx.one)

@@ -32,8 +32,8 @@ class MountedApp:
         status: int | None = None
         try:
             await self._answer(scope, receive, sender)
-        except asyncio.CancelledError:
-            pass
+        except asyncio.CancelledError:  # the client disconnected, or the server is stopping
+            status = CLIENT_CLOSED
         except Exception as error:
             answer = error if isinstance(error, HoldfastError) and sender.status is None else internal_error()
             status = await send_failure(error, answer, sender, receive, self._mount.log_name)

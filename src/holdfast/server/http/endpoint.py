@@ -126,9 +126,7 @@ class Endpoint:
         try:
             await send_response(response, scope, receive, sender)
         except Exception as error:
-            status = await send_failure(error, internal_error(), sender, receive, self._route.log_name)
-            if status is not None:
-                self._note(scope, status, began)
+            await send_failure(error, internal_error(), sender, receive, self._route.log_name)
 
     async def _send_stream(self, stream: Stream, scope: Any, receive: Any, send: Any, request_id: str) -> None:
         """Until the stream ends, the client disconnects or stops reading, or the server stops."""
@@ -168,6 +166,7 @@ async def send_failure(
         await abort_connection(receive, sender.send)  # so that the client notices the truncated response
         return None
     reply = problem(answer, sender.request_id)
+    sender.begins(reply.status)
     await send_reply(reply, sender.send, sender.request_id)
     return reply.status
 

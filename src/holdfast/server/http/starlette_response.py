@@ -38,7 +38,7 @@ class ResponseSender:
     def __init__(
         self, scope: Any, send: Any, request_id: str, begins: Callable[[int], None] = lambda status: None
     ) -> None:
-        self._scope, self.send, self.request_id, self._begins = scope, send, request_id, begins
+        self._scope, self.send, self.request_id, self.begins = scope, send, request_id, begins
         self.status: int | None = None  # None: the response has not started
         self.ended = False
         self.unread = False  # the client has stopped reading
@@ -70,7 +70,7 @@ class ResponseSender:
             if name not in given:
                 headers.append((name, value))
         self.status = status
-        self._begins(status)
+        self.begins(status)
         return {**message, "status": status, "headers": headers}
 
     def _extra_headers(self, given: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
