@@ -16,11 +16,13 @@ from holdfast.engine import Engine
 from holdfast.errors import Invalid, KeyReused, NotFound
 from holdfast.ids import Ids
 from holdfast.lifecycle import State
-from holdfast.model import NewJob
+from holdfast.model import Job, NewJob
 from holdfast.model.hint import Hint
-from holdfast.store import open_store
+from holdfast.store import Tx, open_store
 from holdfast.store.migrate import sqlite_path
+from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES
+from tests.engine.hooking import effect
 from tests.worker.in_process import until
 
 ORDERS = "CREATE TABLE orders (id integer)"
@@ -148,6 +150,25 @@ async def test_wakers_get_hints_for_a_job_in_a_callers_transaction(engine_and_ca
     if engine.store.dialect == POSTGRES:
         await until(lambda: len(heard) == 2)
     assert set(heard) <= {created.id}
+
+
+@pytest.mark.parametrize("write", ["run", "all"])
+async def test_writes_of_a_hook_join_the_callers_transaction(
+    engine_and_caller: tuple[Engine, Caller], write: str
+) -> None:
+    engine, caller = engine_and_caller
+    add = Query("add", "INSERT INTO holdfast_secrets (name, value) VALUES (:job, 'a')")
+    read = Query("read", "SELECT name FROM holdfast_secrets WHERE value = 'a'")
+
+    @effect(engine, "create")
+    async def follow(tx: Tx, _verb: str, job: Job) -> None:
+        await getattr(tx, write)(add, job=job.id)
+
+    await caller.run("BEGIN")
+    made = await engine.create_many([NewJob(type="n"), NewJob(type="n")], connection=caller.connection)
+    assert await engine.store.read(lambda tx: tx.all(read)) == []
+    await caller.run("COMMIT")
+    assert {row["name"] for row in await engine.store.read(lambda tx: tx.all(read))} == {one.id for one in made}
 
 
 async def test_a_job_is_gone_when_the_caller_rolls_back(engine_and_caller: tuple[Engine, Caller]) -> None:

@@ -181,6 +181,8 @@ class _BorrowedAsyncpg(PostgresTx):
 
 
 class _BorrowedPsycopg(_BorrowedAsyncpg):
+    run = Tx.run  # not buffered: these connections have no `executemany`
+
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
@@ -188,6 +190,8 @@ class _BorrowedPsycopg(_BorrowedAsyncpg):
         values = bind(query, statement, params, self._clock)
         text = _NUMBERED.sub(r"%(p\1)s", statement.text.replace("%", "%%"))
         cursor = await _execute(self._connection, text, {f"p{n}": value for n, value in enumerate(values, start=1)})
+        if cursor.description is None:  # a write without RETURNING
+            return []
         fetched = await _awaited(cursor.fetchall())
         names = [column.name for column in cursor.description]
         return [_plain(row if isinstance(row, dict) else dict(zip(names, row, strict=True))) for row in fetched]
