@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, HeldLease, Progress
+from holdfast.engine import Complete, Engine, HeldLease, Progress
 from holdfast.errors import Invalid, LeaseLost, NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Liveness, NewJob
@@ -63,6 +63,16 @@ async def test_a_heartbeat_lists_lost_leases_and_renews_the_rest(engine: Engine,
 
     assert beat.lost == [lease.id for lease in gone]
     assert list(beat.expires_at) == [kept.id]
+
+
+async def test_a_report_names_its_lease_in_heartbeats_and_polls(engine: Engine, worker: str) -> None:
+    """A report is a lease with further fields, which neither make it lost nor need to be hashable."""
+    lease = await run(engine, worker)
+    reports = [Progress(lease.id, lease.token), Complete(lease.id, lease.token, {"n": 1})]
+    for report in reports:
+        assert (await engine.heartbeat(worker, [report])).lost == []
+        assert await engine.polls.to_stop(worker, [report]) == []
+        assert [found.token for found in await engine.polls.leases([report])] == [lease.token]
 
 
 async def test_an_expired_lease_that_was_not_reaped_still_belongs_to_its_worker(

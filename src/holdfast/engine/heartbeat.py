@@ -24,15 +24,15 @@ async def heartbeat(
     current = _liveness(liveness, leases)
     held = token_rows(leases)
     rows = await tx.all(q.renew_leases, held=held, worker=worker) if held else []
-    renewed = {HeldLease(row["id"], row["lease_token"]): row for row in rows}
+    renewed = {(row["id"], row["lease_token"]) for row in rows}
     known = await tx.one(q.beat_worker, worker=worker, liveness=current.value, slots=slots)
     if known is None:
         raise NotFound(f"worker {worker} is not registered; register it again", code="worker_not_found")
     return Beat(
-        lost=[lease.id for lease in leases if lease not in renewed],
-        cancel=[lease.id for lease, row in renewed.items() if row["cancel_requested_at"] is not None],
+        lost=[lease.id for lease in leases if (lease.id, lease.token) not in renewed],
+        cancel=[row["id"] for row in rows if row["cancel_requested_at"] is not None],
         enabled=bool(known["enabled"]),
-        expires_at={lease.id: row["lease_expires_at"] for lease, row in renewed.items()},
+        expires_at={row["id"]: row["lease_expires_at"] for row in rows},
         fleet=Fleet(1 + known["others"], known["ahead"], bool(known["busy"])),
     )
 

@@ -60,11 +60,11 @@ def in_rounds(
 
 async def leases_of(tx: Tx, held: list[HeldLease]) -> list[Lease]:
     """The leases that are current, in full, as the claim returned them."""
-    found: dict[HeldLease, Lease] = {}
+    found: dict[tuple[str, str], Lease] = {}
     for row in await tx.all(q.jobs_by_id, ids=sorted({one.id for one in held})) if held else []:
         with suppress(UnreadableJob):  # damaged since the claim; its lease expires
-            found[HeldLease(row["id"], row["lease_token"])] = Lease.from_row(row[name] for name in LEASE_COLUMNS)
-    return [found[one] for one in held if one in found]
+            found[row["id"], row["lease_token"]] = Lease.from_row(row[name] for name in LEASE_COLUMNS)
+    return [found[one.id, one.token] for one in held if (one.id, one.token) in found]
 
 
 async def holder_of(tx: Tx, ctx: EngineContext, lease: HeldLease) -> str:

@@ -65,5 +65,5 @@ async def to_stop(tx: Tx, worker: str, leases: list[HeldLease]) -> list[HeldLeas
     check_worker(worker)
     ids = [lease.id for lease in leases if lease.plausible]
     rows = await tx.all(q.still_held, ids=ids, worker=worker) if ids else []
-    going_on = {HeldLease(row["id"], row["lease_token"]) for row in rows}
-    return [lease for lease in leases if lease not in going_on]
+    going_on = {(row["id"], row["lease_token"]) for row in rows}
+    return [lease for lease in leases if (lease.id, lease.token) not in going_on]
