@@ -1,9 +1,11 @@
 """`holdfast jobs show`, `events` and `why`: all about one job."""
 
+import json
 import threading
 
 import pytest
 
+from holdfast.cli.database import place_of
 from holdfast.engine import Engine
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
@@ -81,13 +83,21 @@ def test_control_characters_of_a_worker_are_escaped(holdfast: Holdfast, meanwhil
 @pytest.mark.parametrize("job_id", [UNKNOWN_ID, "abc"])
 def test_an_unknown_job_exits_with_3(holdfast: Holdfast, verb: str, job_id: str) -> None:
     answer = holdfast("jobs", verb, job_id)
-    assert (answer.code, answer.out, answer.err) == (3, "", f"holdfast: no job '{job_id}'\n")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith(f"holdfast: no job '{job_id}'; the database is ")
+    assert "`holdfast jobs list` lists its jobs, --database, --app or " in answer.err
+
+
+def test_the_database_is_named_without_its_password() -> None:
+    assert place_of("postgresql://me:canary@h:5432/jobs") == "postgresql://me:***@h:5432/jobs"
 
 
 def test_with_json_errors_are_json(holdfast: Holdfast) -> None:
     answer = holdfast("jobs", "show", UNKNOWN_ID, "--json")
     assert (answer.code, answer.out) == (3, "")
-    assert answer.err == f'{{"code": "job_not_found", "message": "no job \'{UNKNOWN_ID}\'"}}\n'
+    error = json.loads(answer.err)
+    assert error["code"] == "job_not_found"
+    assert error["message"].startswith(f"no job '{UNKNOWN_ID}'; the database is ")
 
 
 def test_the_history_uses_the_state_names_of_the_lifecycle(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
@@ -102,8 +112,6 @@ def test_the_history_uses_the_state_names_of_the_lifecycle(holdfast: Holdfast, m
 
 
 def test_history_as_json_is_one_object_a_line(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
-    import json
-
     job_id = meanwhile(succeeded)
     events = [json.loads(line) for line in holdfast("jobs", "events", job_id, "--json").out.splitlines()]
     assert [(event["seq"], event["verb"], event["to"]) for event in events] == [
@@ -165,6 +173,25 @@ def test_why_of_a_running_job_names_its_worker(holdfast: Holdfast, meanwhile: Me
     worker, lease = meanwhile(claimed)
     said = holdfast("jobs", "why", lease.id).out
     assert said.startswith(f"It is running: attempt 1 is with worker {worker} until ")
+
+
+def test_why_of_a_finished_job_says_how_to_run_it_again(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    job_id = meanwhile(dead)
+    assert holdfast("jobs", "why", job_id).out == (
+        f"It is dead, which is final (E_BROKEN). `holdfast jobs show {job_id}` shows the error; "
+        f"`holdfast jobs redrive {job_id}` runs it again.\n"
+    )
+    assert " shows the details; " in holdfast("jobs", "why", meanwhile(succeeded)).out
+
+
+def test_the_reason_is_shown_where_the_error_code_is_another(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    async def lost(engine: Engine) -> str:
+        _, lease = await claimed(engine)
+        await engine.maintenance.reap(gone=["process-1"], unheard_seconds=0)
+        return lease.id
+
+    shown = holdfast("jobs", "show", meanwhile(lost)).out
+    assert shown.count("timeout_soft: the worker process crashed (worker_died)") == 2, shown
 
 
 async def failed_twice(engine: Engine) -> str:

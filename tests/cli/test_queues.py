@@ -27,11 +27,20 @@ def test_a_delayed_job_is_not_counted_as_waiting(holdfast: Holdfast) -> None:
 def test_a_paused_queue_is_listed_until_it_is_resumed(holdfast: Holdfast) -> None:
     paused = holdfast("queues", "pause", "mail", "--by", "alice")
     assert (paused.code, paused.out) == (0, "queue 'mail' is paused\n")
+    assert paused.err == "note: no job is in queue 'mail'; there are no jobs\n"
     [queue] = holdfast("queues", "list", "--json").json["queues"]
     assert (queue["queue"], queue["pausedBy"], queue["pausedAt"] is None) == ("mail", "alice", False)
     assert holdfast("queues", "list").out.rstrip().endswith(" by alice")
     assert holdfast("queues", "resume", "mail", "--json").json == {"queue": "mail", "paused": False}
     assert holdfast("queues", "list").out == ""
+
+
+def test_pausing_a_queue_without_jobs_names_those_that_have_jobs(holdfast: Holdfast) -> None:
+    holdfast("jobs", "create", "send_email", "--queue", "mail")
+    paused = holdfast("queues", "pause", "mial", "--json")
+    assert (paused.code, paused.json) == (0, {"queue": "mial", "paused": True})
+    assert paused.err == "note: no job is in queue 'mial'; queues with jobs: mail\n"
+    assert holdfast("queues", "pause", "mail").err == ""
 
 
 def test_resuming_a_queue_that_was_never_paused_succeeds(holdfast: Holdfast) -> None:

@@ -29,6 +29,13 @@ def test_a_list_is_a_table_with_titles_and_whole_ids(tmp_path: Path, two_jobs: l
         ]
 
 
+def test_an_empty_list_says_that_there_are_no_jobs(tmp_path: Path) -> None:
+    holdfast("migrate", folder=tmp_path)
+    code, seen = on_terminal("jobs", "list", folder=tmp_path)
+    assert (code, without_escapes(seen).splitlines()[-1]) == (0, "no jobs")
+    assert holdfast("jobs", "list", folder=tmp_path).stderr == ""
+
+
 def test_no_color_disables_colors(tmp_path: Path, two_jobs: list[str]) -> None:
     holdfast("jobs", "cancel", *two_jobs, folder=tmp_path)
     _, coloured = on_terminal("doctor", folder=tmp_path)

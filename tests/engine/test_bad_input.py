@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, Invalid, NotFound, StoreUnavailable
 from holdfast.model import JobType, Liveness, NewJob, Part, PartStatus
 from holdfast.store import migrate as migrating
 from holdfast.store import open_store
-from holdfast.store.migrate import Migration, migrate, migrations, missing
+from holdfast.store.migrate import Migration, dialect_of, migrate, migrations, missing
 from holdfast.store.queries import Query
 from tests.codes import code_of
 from tests.engine.log import settled
@@ -341,6 +341,13 @@ async def test_an_invalid_database_url_raises_an_error_without_the_password(url:
         assert caught.value.code == "invalid_database_url"
         assert "secr" not in caught.value.message
         assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:99999", "me:1@h:0", "h:5432,[::1]:65536"])
+def test_an_invalid_port_in_a_database_url_is_named(hosts: str) -> None:
+    with pytest.raises(Invalid, match="invalid port in the database URL; give one from 1 to 65535"):
+        dialect_of(f"postgresql://{hosts}/x")
+    assert dialect_of("postgresql://me:99999@h:5432,[::1]:5433/x?port=5434") == "postgres"
 
 
 async def test_a_migration_that_the_database_refuses_is_named(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

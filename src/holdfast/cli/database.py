@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.cli.app_option import app_parts, named_app
 from holdfast.cli.parser import Run
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
-from holdfast.redaction import printable
+from holdfast.redaction import printable, without_password
 from holdfast.settings import Settings, given_otherwise, load, origins
 
 if TYPE_CHECKING:
@@ -56,6 +56,13 @@ def new_database(settings: Settings) -> str | None:
         return None
 
 
+def place_of(url: str) -> str:
+    """Where the database is, without its password."""
+    from holdfast.store.migrate import dialect_of, sqlite_path
+
+    return f"SQLite in {sqlite_path(url).resolve()}" if dialect_of(url) == "sqlite" else without_password(url)
+
+
 def on_engine(work: Callable[[Engine, argparse.Namespace], Awaitable[int | None]]) -> Run:
     """Decorates a command that needs the engine. It returns its exit code, or None for success."""
     return lambda options: with_engine(options, lambda engine: work(engine, options)) or 0
@@ -77,6 +84,15 @@ def with_engine(options: argparse.Namespace, work: Callable[[Engine], Awaitable[
         opened = await open_all(settings, app_parts(options))
         try:
             return await work(opened.engine)
+        except NotFound as error:
+            if error.code != "job_not_found":
+                raise
+            raise NotFound(
+                f"{error.message}; the database is {place_of(settings.url)}: `holdfast jobs list` lists its jobs, "
+                "--database, --app or HOLDFAST_DATABASE_URL select another one",
+                code=error.code,
+                **error.fields,
+            ) from None
         finally:
             await opened.close()
 

@@ -15,13 +15,13 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.database import place_of
 from holdfast.cli.parser import command
 from holdfast.cli.sample_payload import sample
 from holdfast.cli.serve import add_address_arguments, server_of
 from holdfast.cli.service import exit_now, stop_on_signals
 from holdfast.cli.worker import add_arguments, app_of, exit_code, figures_of, work_until
 from holdfast.observe.logs import quiet_jobs
-from holdfast.redaction import without_password
 from holdfast.settings import load
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters
 
 def _hello(app: App, options: argparse.Namespace, url: str) -> str:
     if not app.handlers:
-        return WITHOUT_JOBS.format(app=options.app, url=url, database=_place(app.settings.url))
+        return WITHOUT_JOBS.format(app=options.app, url=url, database=place_of(app.settings.url))
     words = {"holdfast": _program(), "pid": os.getpid()}
     create, payload = ("hello", '{"name": "you"}') if options.example else sample(list(app.handlers.values()))
     return HELLO.format(
@@ -147,18 +147,12 @@ def _hello(app: App, options: argparse.Namespace, url: str) -> str:
         app=options.app,
         url=url,
         intent=shlex.quote(f'{{"jobType": {json.dumps(create)}, "payload": {payload}}}'),
-        database=_place(app.settings.url),
+        database=place_of(app.settings.url),
         create=shlex.quote(create),
         payload=shlex.quote(payload),
         with_app=f" --app {shlex.quote(options.app)}" if app.extensions else "",  # hooks and explanations need the app
         crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words),
     )
-
-
-def _place(url: str) -> str:
-    from holdfast.store.migrate import dialect_of, sqlite_path
-
-    return f"SQLite in {sqlite_path(url).resolve()}" if dialect_of(url) == "sqlite" else without_password(url)
 
 
 def _program() -> str:

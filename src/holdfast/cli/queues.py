@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from holdfast.cli.database import on_engine
 from holdfast.cli.output import Cell, Styled, age_text, camel_keys, print_json, print_result, print_table, time_text
 from holdfast.cli.parser import command, group, list_command
 from holdfast.lifecycle import State
+from holdfast.redaction import printable
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -77,6 +79,10 @@ def _open_or_paused(queue: Queue) -> Cell:
 async def pause(engine: Engine, options: argparse.Namespace) -> None:
     await engine.queues.pause(options.queue, by=options.by)
     print_result(options, {"queue": options.queue, "paused": True}, f"queue {options.queue!r} is paused")
+    used = sorted({queue.name for queue in await engine.queues.all() if any(queue.jobs.values())})
+    if options.queue not in used:
+        known = f"queues with jobs: {', '.join(used)}" if used else "there are no jobs"
+        print(printable(f"note: no job is in queue {options.queue!r}; {known}"), file=sys.stderr)
 
 
 @on_engine

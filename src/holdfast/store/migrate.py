@@ -91,12 +91,20 @@ def _number(name: str, extension: str) -> int:
 def dialect_of(url: str) -> str:
     scheme = str(url).partition(":")[0]
     if scheme in ("postgresql", "postgres"):
+        _check_ports(url)
         return "postgres"
     if scheme == "sqlite":
         return "sqlite"
     raise Invalid(
         f"a database URL starts with postgresql:// or sqlite:///, got {scheme!r}", code="invalid_database_url"
     )
+
+
+def _check_ports(url: str) -> None:
+    """The message does not quote the URL, whose password may contain unescaped characters."""
+    host, _, _ = url.partition("://")[2].rpartition("@")[2].partition("/")
+    if any(not 0 < int(port) < 65_536 for port in re.findall(r":(\d+)(?=,|$)", host)):
+        raise Invalid("invalid port in the database URL; give one from 1 to 65535", code="invalid_database_url")
 
 
 def sqlite_path(url: str) -> Path:

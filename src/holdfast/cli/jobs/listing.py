@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.database import machines_of, on_engine
 from holdfast.cli.jobs.filters import add_filters, filter_of, status_meant
 from holdfast.cli.jobs.views import job_view, state_cell
-from holdfast.cli.output import Cell, Styled, age_text, print_json, print_table, time_text
+from holdfast.cli.output import Cell, Styled, age_text, on_terminal, print_json, print_table, time_text
 from holdfast.cli.parser import command
 from holdfast.lifecycle import Machine
 from holdfast.model import Job
@@ -49,6 +49,8 @@ async def list_jobs(engine: Engine, options: argparse.Namespace) -> None:
     print_table(TITLES, (_row(job, machines[job.id], now) for job in page.jobs), droppable=["progress"])
     if not page.jobs and (status := status_meant(options)):
         print(f"no jobs in that state; to filter by status, use --status {status}", file=sys.stderr)
+    elif not page.jobs and on_terminal():
+        print("no more jobs" if options.cursor else "no jobs", file=sys.stderr)
     if page.next:
         print(f"more results: add --cursor {page.next}", file=sys.stderr)
 

@@ -64,7 +64,7 @@ async def show(engine: Engine, options: argparse.Namespace) -> None:
 
 
 def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> None:
-    print_facts([*_what(job), *_state(job, machine), *_times(job), *_work(job), *_contents(job)])
+    print_facts([*_what(job), *_state(job, machine), *_times(job), *_work(job), *_contents(job, attempts)])
     if parts:
         print("\nparts")
         print_table(["part", "status", "progress", "error"], map(_part_row, parts))
@@ -130,16 +130,18 @@ def _work(job: Job) -> Iterator[Fact]:
     yield "checkpoint", json_text(job.checkpoint)
 
 
-def _contents(job: Job) -> Iterator[Fact]:
+def _contents(job: Job, attempts: list[Attempt]) -> Iterator[Fact]:
     yield "payload", json_text(job.payload)
     yield "result", json_text(job.result)
     if job.error:
-        yield "error", "\n".join(_error(dict(job.error)))
+        reason = next((attempt.reason for attempt in reversed(attempts) if attempt.error == job.error), None)
+        yield "error", "\n".join(_error(dict(job.error), reason))
 
 
-def _error(error: dict[str, Any]) -> Iterator[str]:
+def _error(error: dict[str, Any], reason: str | None) -> Iterator[str]:
     """Without fields that are shown elsewhere."""
-    yield redacted(f"{error.pop('code', '')}: {error.pop('message', '')}")
+    because = _because(error, reason)
+    yield redacted(f"{error.pop('code', '')}: {error.pop('message', '')}{because}")
     context = error.get("context")
     if isinstance(context, dict):
         error["context"] = {name: value for name, value in context.items() if name not in _SHOWN_ELSEWHERE}
@@ -177,4 +179,10 @@ def _attempt_error(attempt: Attempt) -> str:
         return attempt.reason or ""
     code, message = (str(attempt.error.get(name) or "") for name in ("code", "message"))
     first, *more = message.splitlines() or [""]
-    return redacted(f"{code}: {first}{' ...' if more else ''}" if first else code, ERROR_CHARS_MAX)
+    text = redacted(f"{code}: {first}{' ...' if more else ''}" if first else code, ERROR_CHARS_MAX)
+    return text + _because(attempt.error, attempt.reason)
+
+
+def _because(error: dict[str, Any], reason: str | None) -> str:
+    """The reason of the transition, if the error code is another: the code of a lost attempt is `timeout_soft`."""
+    return f" ({reason})" if reason and reason != error.get("code") else ""

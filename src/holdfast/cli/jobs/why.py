@@ -14,7 +14,7 @@ from holdfast.model import Job
 if TYPE_CHECKING:
     from holdfast.engine import Clause, Engine
 
-# Remedies for conditions that do not hold.
+# Remedies for conditions that are not met.
 REMEDIES = {
     "extension": "Start a worker or a server of an app that includes it: `holdfast worker --app module:app`.",
     "hook": "If it failed, the traceback is in the log of the process that ran it.",
@@ -34,7 +34,7 @@ def add_to(verbs: Any) -> None:
         "why",
         why,
         about="explain why a job is not running",
-        more="The answer is the first condition of a claim that does not hold; all conditions are listed below it.",
+        more="The answer is the first condition of a claim that is not met; all conditions are listed below it.",
         examples=["holdfast jobs why 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f"],
     )
     parser.add_argument("job", metavar="ID", help="job id, or a prefix of it")
@@ -50,15 +50,20 @@ async def why(engine: Engine, options: argparse.Namespace) -> None:
         print_json({"jobId": job.id, "answer": answer, "clauses": listed})
     else:
         print_sentence(answer)
-        print()
-        print_table(["holds", "condition", "details"], map(_row, clauses))
+        if len(clauses) > 1 or not job.final:  # a finished job has no conditions, except those of its extensions
+            print()
+            print_table(["met", "condition", "details"], map(_row, clauses))
 
 
 def _answer(job: Job, clauses: list[Clause]) -> str:
     from holdfast.engine.reads.why import in_short
 
     broken = next((clause.name for clause in clauses if not clause.holds), "")
-    return f"{in_short(clauses)} {REMEDIES.get(broken, '').format(queue=job.queue)}".rstrip()
+    remedy = REMEDIES.get(broken, "").format(queue=job.queue)
+    if job.final and broken == "state":
+        shown = "error" if job.error else "details"
+        remedy = f"`holdfast jobs show {job.id}` shows the {shown}; `holdfast jobs redrive {job.id}` runs it again."
+    return f"{in_short(clauses)} {remedy}".rstrip()
 
 
 def _row(clause: Clause) -> list[Styled | str]:
