@@ -161,7 +161,8 @@ class App(Definitions):
         return await open_all(self.settings, self.parts())
 
     def parts(self) -> AppParts:
-        """`loaded_as` is empty where the command line names the database; see `cli/app_option.py`."""
+        """What its engine and its server take from it. An error names its reference, unless the command line names the
+        database: `loaded_as` is then empty, see `cli/app_option.py`."""
         return AppParts(
             lifecycles=self.lifecycles,
             clock=self.clock,
