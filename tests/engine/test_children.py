@@ -151,7 +151,7 @@ async def test_a_failure_with_code_waiting_for_children_is_retried_after_its_bac
     assert await claimed(engine, worker) == [parent.id]
 
 
-async def test_ripen_parents_checks_only_parents_that_are_waiting_and_due(
+async def test_mark_due_parents_checks_only_parents_that_are_waiting_and_due(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
     """Once: what may be claimed is not looked at again. Not at other jobs that wait for their time, whose own sweep
@@ -170,8 +170,8 @@ async def test_ripen_parents_checks_only_parents_that_are_waiting_and_due(
     assert sorted(await found()) == sorted([waits.id, ready.id])
     assert await found() == []
     clock.advance(61)
-    ripened = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
-    assert [row["id"] for row in ripened] == [delayed.id]
+    due = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
+    assert [row["id"] for row in due] == [delayed.id]
     assert await found() == [waits.id]
     other, [first, second] = await parent_of(engine, worker, 2)
     await wait(engine, worker, other)

@@ -302,11 +302,11 @@ async def test_a_delayed_job_becomes_claimable_once(engine: Engine, worker: str,
     await engine.create_many([NewJob(type="n", queue="n", delay_seconds=seconds) for seconds in (0, 5, 6)])
     clock.advance(5)
 
-    async def ripen() -> list[str]:
+    async def mark_due() -> list[str]:
         rows = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
         return sorted(row["queue"] for row in rows)
 
-    assert [await ripen(), await ripen()] == [["default", "n"], []]
+    assert [await mark_due(), await mark_due()] == [["default", "n"], []]
 
 
 async def test_prune_considers_only_jobs_created_before_the_bound(engine: Engine, worker: str) -> None:

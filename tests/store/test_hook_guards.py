@@ -223,7 +223,7 @@ async def finished(engine: Engine, worker: str, state: State) -> str:
 # -- other conditions -------------------------------------------------------------------------------------------------
 
 
-async def test_ripe_retries_are_those_that_are_queued_again(
+async def test_due_retries_are_those_that_are_queued_again(
     engine: Engine, worker: str, clock: MovableClock, store_url: str
 ) -> None:
     """Not before their time, not in other states, not where the lifecycle claims a retry directly, not used up."""
