@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 from argparse import Namespace
@@ -106,7 +107,16 @@ def test_the_example_app_creates_its_jobs_once(tmp_path: Path) -> None:
             assert dev.end() == 0
     jobs = holdfast("jobs", "list", folder=tmp_path).stdout.splitlines()
     assert len(jobs) == 8
+    assert "the example jobs were created at an earlier start" in dev.said
     assert not re.search(r"retrying +attempt", dev.said)  # --quiet: no lines about jobs
+
+
+@pytest.mark.sqlite
+def test_dev_names_the_port_that_it_uses_instead_of_one_in_use(folder: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        port = other.getsockname()[1]
+        with Background("dev", "--app", "tasks:app", "--port", str(port), folder=folder) as dev:
+            dev.until_it_says(f"port {port} is in use; listening on port ", "Ctrl-C stops it")
 
 
 CHECKPOINT = "SELECT checkpoint FROM holdfast_jobs WHERE id = ?"

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from holdfast.cli.database import place_of
 from holdfast.cli.parser import command
@@ -65,6 +66,11 @@ EXAMPLE_CRASH = """To see crash recovery, create a long job, kill this process a
 
 The job continues from its last checkpoint."""
 
+EXAMPLE_JOBS_EXIST = (
+    "the example jobs were created at an earlier start, and are not created again: `holdfast jobs list` shows them; to "
+    "start over, use a new database: `holdfast dev --database sqlite:///new.db`"
+)
+
 
 def add_to(commands: Any) -> None:
     parser = command(
@@ -103,7 +109,8 @@ async def _run(app: App, options: argparse.Namespace) -> int:
             if options.example:
                 from holdfast.example import first_jobs
 
-                await first_jobs()
+                if all(job.existed for job in await first_jobs()):
+                    print(EXAMPLE_JOBS_EXIST, flush=True)
             figures = figures_of(app, extensions=False)
             async with _served(app, options, figures) as url:
                 worker = await work_until(
@@ -134,6 +141,8 @@ async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters
         served(server, host=options.host, port=options.port, ports=PORTS_TRIED) as url,
     ):
         server.worker_metrics = figures.text
+        if options.port and (port := urlsplit(url).port) != options.port:
+            print(f"port {options.port} is in use; listening on port {port} instead", flush=True)
         yield url
 
 

@@ -22,8 +22,18 @@ if TYPE_CHECKING:
 STYLES = {"disabled": "red", "offline": "dim", "busy": "cyan", "idle": "green", "active": "green"}
 
 TITLES: list[Cell] = [
-    *("worker", "name", "kind", "status", "holds", "slots", Styled("last heartbeat", short="heartbeat"), "host", "pid"),
-    *("offers", "runs"),
+    *(
+        "worker",
+        "name",
+        "kind",
+        "status",
+        "leases",
+        "slots",
+        Styled("last heartbeat", short="heartbeat"),
+        "host",
+        "pid",
+    ),
+    *("capabilities", "job types"),
 ]
 
 
@@ -87,7 +97,7 @@ async def list_all(engine: Engine, options: argparse.Namespace) -> None:
     else:
         now = await engine.reads.now()
         rows = (_row(worker, held, now) for worker in workers)
-        print_table(TITLES, rows, droppable=["offers", "kind", "slots"])
+        print_table(TITLES, rows, droppable=["capabilities", "kind", "slots"])
 
 
 def _row(worker: WorkerRecord, held: dict[str, int], now: datetime) -> list[Cell]:

@@ -125,7 +125,7 @@ def _times(job: Job) -> Iterator[Fact]:
 def _work(job: Job) -> Iterator[Fact]:
     step = f"  {job.step}" if job.step else ""
     yield "progress", bar(job.percent) + step if job.percent is not None else job.step
-    yield "ready at", time_text(job.eta_at)
+    yield "ETA", time_text(job.eta_at)
     yield "counters", json_text(job.counters)
     yield "checkpoint", json_text(job.checkpoint)
 

@@ -34,13 +34,16 @@ QUEUE_TITLES: list[Cell] = [
     *("queue", _right("waiting", "wait"), _right("running", "run"), _right("retrying", "retry")),
     *(_right("delayed", "delay"), _right("dead 1 h", "dead"), _right("oldest"), _right("in/s"), _right("out/s")),
 ]
-WORKER_TITLES: list[Cell] = ["worker", "name", "status", _right("busy"), _right("leases"), "seen"]
+WORKER_TITLES: list[Cell] = [
+    *("worker", "name", "status", _right("busy slots", "slots"), _right("leases")),
+    Styled("last heartbeat", short="heartbeat"),
+]
 RUNNING_TITLES: list[Cell] = [
     *("running", "type", _right("attempt", "try"), _right("since"), Styled("progress", short="done")),
-    *(_right("ready in", "ready"), "step"),
+    *(_right("ETA"), "step"),
 ]
 ENDED_TITLES: list[Cell] = [
-    *("ended", "type", _right("attempt", "try"), _right("ago"), _right("took"), "how", "code"),
+    *("ended", "type", _right("attempt", "try"), _right("ago"), _right("took"), "outcome", "code"),
 ]
 
 
@@ -121,7 +124,7 @@ def _panels(snapshot: TopSnapshot, now: datetime) -> list[Panel]:
     return [
         Panel(QUEUE_TITLES, queues, "no unfinished jobs"),
         Panel(WORKER_TITLES, workers, "no live workers"),
-        Panel(RUNNING_TITLES, running, "no running jobs", droppable=["ready in", "attempt"]),
+        Panel(RUNNING_TITLES, running, "no running jobs", droppable=["ETA", "attempt"]),
         Panel(ENDED_TITLES, ended, "no recently finished jobs", droppable=["took", "attempt"]),
     ]
 
