@@ -7,7 +7,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.reads import missing_extensions as module
-from holdfast.engine.reads.missing_extensions import MISSING_SECONDS, needed, told
+from holdfast.engine.reads.missing_extensions import MISSING_SECONDS, needed, sentences
 from holdfast.model import JobType, NewJob
 from tests.engine.hooking import effect
 from tests.engine.steps import ask, run
@@ -82,4 +82,4 @@ async def test_jobs_with_a_missing_extension_are_counted_up_to_a_limit(
     monkeypatch.setattr(module, "COUNTED_MAX", 2)
     await engine.create_many([NewJob(type="n") for _ in range(3)])
     found = await engine.reads.missing_extensions()
-    assert told(found) == ["no live process has extension toy, which 2 or more jobs need"]
+    assert sentences(found) == ["no live process has extension toy, which 2 or more jobs need"]

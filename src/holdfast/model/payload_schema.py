@@ -36,10 +36,10 @@ def check_of(job_type: str, schema: dict[str, Any]) -> Check:
     return check
 
 
-def _refusal(job_type: str, told: Sequence[tuple[str, str]]) -> Invalid:
+def _refusal(job_type: str, faults: Sequence[tuple[str, str]]) -> Invalid:
     """One error for all problems; `field` is the first."""
-    texts = [f"`{field}`: {message}" if field else message for field, message in told]
-    return Invalid(f"payload of {job_type}: {'; '.join(texts)}", code="invalid_payload", field=told[0][0] or None)
+    texts = [f"`{field}`: {message}" if field else message for field, message in faults]
+    return Invalid(f"payload of {job_type}: {'; '.join(texts)}", code="invalid_payload", field=faults[0][0] or None)
 
 
 def _told(message: str, path: Sequence[str | int]) -> tuple[str, str]:

@@ -51,7 +51,7 @@ def _maintenance(sweep: Row | None) -> Finding:
 
 
 def _missing(found: Mapping[str, int]) -> list[Finding]:
-    from holdfast.engine.reads.missing_extensions import told
+    from holdfast.engine.reads.missing_extensions import sentences
 
     return [
         warn(
@@ -60,7 +60,7 @@ def _missing(found: Mapping[str, int]) -> list[Finding]:
             "run a worker or a server of an app that includes it; if there is none: "
             f"`holdfast extensions forget {name}`",
         )
-        for name, text in zip(found, told(found), strict=True)
+        for name, text in zip(found, sentences(found), strict=True)
     ]
 
 

@@ -33,7 +33,7 @@ async def missing(tx: Tx) -> dict[str, int]:
     return found
 
 
-def told(missing: Mapping[str, int]) -> list[str]:
+def sentences(missing: Mapping[str, int]) -> list[str]:
     """One sentence for each."""
     return [f"no live process has extension {name}, which {_many(jobs)}" for name, jobs in missing.items()]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.reads.missing_extensions import told
+from holdfast.engine.reads.missing_extensions import sentences
 from holdfast.lifecycle import State
 from holdfast.model import Event
 from holdfast.store import Row, Tx, q
@@ -163,7 +163,7 @@ async def due_for_extensions(tx: Tx, watch: AlertRules, missing: Mapping[str, in
     if row is not None and row["sent_at"] > now - timedelta(seconds=watch.cooldown_seconds):
         return None
     await tx.one(q.put_alert, kind=EXTENSION, sent_at=now, held=0, memory=None)
-    common = {"alert": EXTENSION, "message": "; ".join(told(missing)), "count": 1, "at": now}
+    common = {"alert": EXTENSION, "message": "; ".join(sentences(missing)), "count": 1, "at": now}
     return msgspec.json.encode(common | {"extensions": missing})
 
 

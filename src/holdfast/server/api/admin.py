@@ -18,14 +18,14 @@ from holdfast.wire import JobFilter
 T = TypeVar("T")
 
 
-def deed(request: HttpRequest, action: str, subject: str | None = None, **detail: Any) -> AuditedAction:
+def audited(request: HttpRequest, action: str, subject: str | None = None, **detail: Any) -> AuditedAction:
     return AuditedAction(request.caller.name, action, subject, detail)
 
 
-async def operate(server: ServerState, told: AuditedAction, work: Callable[[Tx, EngineContext], Awaitable[T]]) -> T:
+async def operate(server: ServerState, action: AuditedAction, work: Callable[[Tx, EngineContext], Awaitable[T]]) -> T:
     """Run a change and write it to the audit log in one transaction."""
     engine = server.engine
-    return await engine.audit.record(lambda tx: work(tx, engine.ctx), lambda _: told)
+    return await engine.audit.record(lambda tx: work(tx, engine.ctx), lambda _: action)
 
 
 async def filter_of(server: ServerState, asked_for: JobFilter, otherwise: tuple[State, ...] = ()) -> Filter:

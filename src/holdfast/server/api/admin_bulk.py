@@ -18,7 +18,7 @@ from holdfast.engine.admin.bulk import BulkCancel, BulkOutcome, BulkRedrive, Bul
 from holdfast.errors import InvalidField
 from holdfast.lifecycle import State
 from holdfast.model.names import check_name
-from holdfast.server.api.admin import deed, filter_of
+from holdfast.server.api.admin import audited, filter_of
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.wire import BulkBody, BulkJob, BulkRedriveBody, BulkResponse, JobFilter, camel
@@ -82,7 +82,7 @@ async def _run(
     def tell(outcomes: list[BulkOutcome]) -> AuditedAction:
         moved = [outcome.job_id for outcome in outcomes if outcome.what not in _NOT_DONE]
         counts = Counter(outcome.what for outcome in outcomes)
-        return deed(request, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
+        return audited(request, f"jobs.{verb.name}", None, filter=_given(body), outcomes=counts, jobs=moved)
 
     matched = sum(jobs for *_, jobs in await server.engine.reads.counts(wanted))
     outcomes: list[BulkOutcome] = []

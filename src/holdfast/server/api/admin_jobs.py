@@ -18,7 +18,7 @@ from holdfast.errors import Conflict, Forbidden, NotFound
 from holdfast.lifecycle import DEFAULT, STATUS, Actor, Machine, State
 from holdfast.model import Job
 from holdfast.model.key import Scope
-from holdfast.server.api.admin import deed, filter_of, operate
+from holdfast.server.api.admin import audited, filter_of, operate
 from holdfast.server.api.admin_views import attempt_view, event_view, job_view, whole_view
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
@@ -63,7 +63,7 @@ async def _get_with_contents(server: ServerState, request: HttpRequest) -> Job:
     if Scope.ADMIN_PAYLOAD not in request.caller.scopes:
         raise Forbidden(f"reading the contents of a job needs the scope {Scope.ADMIN_PAYLOAD}")
     job_id = request.path["job_id"]
-    return await operate(server, deed(request, "job.read", job_id), lambda tx, _: get_job(tx, job_id))
+    return await operate(server, audited(request, "job.read", job_id), lambda tx, _: get_job(tx, job_id))
 
 
 async def attempts(server: ServerState, request: HttpRequest) -> Reply:
@@ -149,7 +149,7 @@ async def _change(
         await work(tx, rules, job_id)
         return await get_job(tx, job_id)
 
-    job = await operate(server, deed(request, action, job_id, **detail), change)
+    job = await operate(server, audited(request, action, job_id, **detail), change)
     machine = (await server.engine.reads.snapshots([job]))[job.policy].machine
     return Reply(status, JobMoved(job.id, STATUS[job.state], machine.words[State(job.state)]))
 
@@ -159,6 +159,6 @@ async def redrive(server: ServerState, request: HttpRequest) -> Reply:
     job_id, body, engine = request.path["job_id"], request.body, server.engine
     made = await engine.audit.record(
         lambda tx: redrive_job(tx, engine.ctx, job_id, payload=body.payload, idempotency_key=body.idempotency_key),
-        lambda made: deed(request, "job.redrive", job_id, edited=body.payload is not None, made=made.id),
+        lambda made: audited(request, "job.redrive", job_id, edited=body.payload is not None, made=made.id),
     )
     return Reply(202, Redriven(made.id, made.status, job_id), ((b"location", f"/api/admin/jobs/{made.id}".encode()),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.admin import queues
 from holdfast.engine.admin.queues import Queue
-from holdfast.server.api.admin import deed, operate
+from holdfast.server.api.admin import audited, operate
 from holdfast.server.http.route import HttpRequest, Reply
 from holdfast.server.state import ServerState
 from holdfast.wire import QueueMoved, QueuesResponse, QueueView
@@ -22,13 +22,13 @@ def _view(queue: Queue) -> QueueView:
 async def pause(server: ServerState, request: HttpRequest) -> Reply:
     """No more jobs are claimed from it; running jobs continue, and jobs can be created."""
     name, tenant, by = request.path["queue"], request.query.tenant, request.caller.name
-    told = deed(request, "queue.pause", name, tenant=tenant)
-    await operate(server, told, lambda tx, _: queues.pause(tx, name, tenant=tenant, by=by))
+    action = audited(request, "queue.pause", name, tenant=tenant)
+    await operate(server, action, lambda tx, _: queues.pause(tx, name, tenant=tenant, by=by))
     return Reply(200, QueueMoved(tenant, name, paused=True))
 
 
 async def resume(server: ServerState, request: HttpRequest) -> Reply:
     name, tenant = request.path["queue"], request.query.tenant
-    told = deed(request, "queue.resume", name, tenant=tenant)
-    await operate(server, told, lambda tx, ctx: queues.resume(tx, ctx, name, tenant=tenant))
+    action = audited(request, "queue.resume", name, tenant=tenant)
+    await operate(server, action, lambda tx, ctx: queues.resume(tx, ctx, name, tenant=tenant))
     return Reply(200, QueueMoved(tenant, name, paused=False))

@@ -213,7 +213,7 @@ def _check_statuses(listed: str) -> None:
 async def cancel(server: ServerState, request: HttpRequest) -> Reply:
     """The request is stored at once; a running job ends when its worker has stopped."""
     job_id = request.path["job_id"]
-    told = await server.engine.cancel(job_id, tenant=request.caller.tenant)
+    canceled = await server.engine.cancel(job_id, tenant=request.caller.tenant)
     if server.redis is not None and server.redis.cached is not None:
         await server.redis.cached.refresh(job_id, request.caller.tenant)
-    return Reply(202, JobAccepted(job_id, STATUS[told.state]))
+    return Reply(202, JobAccepted(job_id, STATUS[canceled.state]))

@@ -30,7 +30,7 @@ def check_report_size(body: wire.ReportsBody) -> None:
         )
 
 
-async def told(
+async def send_each(
     send: Callable[[list[Item]], Awaitable[Sequence[Answer | HoldfastError]]], items: list[Item]
 ) -> list[Answer | HoldfastError]:
     """A result or an error for each. A database error fails the whole request: the worker repeats it."""

@@ -137,10 +137,10 @@ async def report(server: ServerState, request: HttpRequest) -> Reply:
     worker, engine = _worker(request), server.engine
 
     async def settled(send: Send[Item, Settled], items: list[Item]) -> list[wire.ReportResult]:
-        answers = await reports.told(partial(send, worker), items)
+        answers = await reports.send_each(partial(send, worker), items)
         return await reports.settled(server.policies, [item.id for item in items], answers)
 
-    advanced = await reports.told(partial(engine.progress_many, worker), body.progress)
+    advanced = await reports.send_each(partial(engine.progress_many, worker), body.progress)
     answer = wire.ReportsResponse(
         progress=[reports.advanced(item.id, answer) for item, answer in zip(body.progress, advanced, strict=True)],
         complete=await settled(engine.complete_many, body.complete),

@@ -53,9 +53,9 @@ class RedisAnnouncer:
             self._feed.leave(watch)
 
     async def _publish(self, entries: list[BufferedEvent]) -> None:
-        told = [entry.event for entry in entries if _is_announced(entry.event)]
-        about = await self._feed.about({event.job_id for event in told if not sse.is_of_worker(event)})
-        words = [_message(event, about.get(event.job_id)) for event in told]
+        events = [entry.event for entry in entries if _is_announced(entry.event)]
+        about = await self._feed.about({event.job_id for event in events if not sse.is_of_worker(event)})
+        words = [_message(event, about.get(event.job_id)) for event in events]
         if words:
             await self._live.publish(words)
 
