@@ -114,7 +114,7 @@ CLOSE = {
     "note_conflict": ["tests/known/test_two_apps_one_type.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/known/test_pruned_jobs.py", "tests/store/test_plans.py"],
     "mark_sweep": ["tests/engine/test_guards.py", "tests/engine/test_reap.py"],
-    "lost_jobs": [f"tests/engine/test_{what}.py" for what in ("guards", "reap", "cancel", "recovery")],
+    "lost_jobs": [f"tests/engine/test_{what}.py" for what in ("guards", "reap", "cancel", "crash_detector")],
     **{f"{what}_set_back": ["tests/known/test_clock_set_back.py"] for what in SET_BACK},
     "requeue_due": [*KNOWN["spoilt"], *GUARDS, "tests/store/test_plans.py"],
     "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py", *PRUNED],

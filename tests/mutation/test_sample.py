@@ -1,5 +1,7 @@
 """A sample of the mutants in every run of the tests, a larger one in `make soak`; `make mutate` hunts them all."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.mutation import run
@@ -30,3 +32,8 @@ def test_every_mutant_is_part_of_some_sample() -> None:
     found = {mutant.name for seed in seeds for mutant in run.sample(mutants, seed, SOAK_SAMPLES)}
     assert found == {mutant.name for mutant in mutants}
     assert VARIABLE.startswith("HOLDFAST_TEST_")
+
+
+def test_the_tests_nearest_to_the_mutants_exist() -> None:
+    nearest = {Path(file) for mutant in all_mutants().values() for file in run.close_to(mutant)}
+    assert [str(file) for file in sorted(nearest) if not (run.ROOT / file).is_file()] == []
