@@ -1,7 +1,7 @@
 """A server program of our own for tests: its own directory and port on the loopback address, gone without a trace.
 
-It can be killed, frozen and started again, with what it had on disk or empty. Whoever starts it may die in any way: a
-guard beside it ends it then, and removes its directory.
+It can be killed, frozen and started again, with what it had on disk or empty. When the process that started it dies, a
+guard beside it ends it and removes its directory.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-START_SECONDS = 60.0
-STOP_SECONDS = 10.0
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
 
 # Waits at the end of a pipe until its maker closes it or dies, however it dies; then ends the server, if it still runs.
 GUARD = """
@@ -76,7 +76,7 @@ class Daemon:
         return {"PATH": os.defpath, "HOME": str(self.directory)}
 
     def is_ready(self) -> bool:
-        """Unless it says so in some other way: somebody listens."""
+        """By default: its port accepts a connection."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
             return True
         return False

@@ -1,5 +1,6 @@
 """What is special about S3: other answers, outages, multipart uploads, URLs that it signs itself."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import aiobotocore.session
@@ -12,6 +13,7 @@ from holdfast.storage.bucket import PART_BYTES
 from tests.servers.s3 import BUCKET, S3Server
 
 SECRET = S3Server.credentials["secret_access_key"]
+READY_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -114,7 +116,17 @@ async def test_a_silent_server_times_out(s3_server: S3Server) -> None:
 async def test_objects_survive_a_restart_of_the_server(storage: Storage, s3_server: S3Server) -> None:
     await storage.put("a", b"hello", content_type="text/plain")
     s3_server.restart(kill=False)
-    assert await storage.read("a") == b"hello"
+    assert await read_when_available(storage, "a") == b"hello"
+
+
+async def read_when_available(storage: Storage, key: str) -> bytes:
+    """The server answers with an internal error until its volumes are mounted again."""
+    async with asyncio.timeout(READY_SECONDS):
+        while True:
+            try:
+                return await storage.read(key)
+            except StorageUnavailable:
+                await asyncio.sleep(0.1)
 
 
 async def test_credentials_default_to_the_environment(
