@@ -122,7 +122,8 @@ def test_long_names_and_errors_fit_the_terminal(long_names: tuple[Path, str], ty
 @pytest.mark.parametrize("typed", ["jobs list", "top --once"])
 def test_truncated_long_names_stay_distinguishable(long_names: tuple[Path, str], typed: str) -> None:
     _, seen = on_terminal(*typed.split(), folder=long_names[0], columns=80)
-    shown = [word for word in without_escapes(seen).split() if word.startswith("bil") and "…" in word]
+    words = [word for word in without_escapes(seen).split() if word.startswith("bil") and "…" in word]
+    shown = [word for word in words if not word.startswith("billing-worker")]
     assert len({word for word in shown if "monthly" in word}) == len({word for word in shown if "yearly" in word}) > 0
     assert all("monthly" in word or "yearly" in word for word in shown), shown
 
