@@ -1,5 +1,6 @@
 """Database errors: clients see the kind of failure, and the log has the message of PostgreSQL."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -80,6 +81,19 @@ async def stop_server(postgres: PostgresServer) -> None:
     postgres.stop()
 
 
+async def wait_for_error(postgres: PostgresServer, served: Served, expected: str) -> StoreError:
+    """A connection that was being opened at the moment of the fault may still work: it is ended, too."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await served.engine.reads.page(limit=1)
+            except StoreError as error:
+                if expected in str(error):
+                    return error
+            else:
+                await administer(postgres, CUT)
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "logged"),
     [
@@ -97,22 +111,20 @@ async def test_a_client_error_contains_neither_database_address_nor_user(
     async with guarded_server(postgres) as served:
         known = bearer(await client_key(served, "a"))
         await fault(postgres)
+        refused = await wait_for_error(postgres, served, logged)
         answers = [
             await served.http.get("/api/admin/jobs", headers=ADMIN),
             await served.http.get("/jobs", headers=known),
             await served.http.post("/jobs", json={"jobType": "echo"}, headers=known),
         ]
-        with pytest.raises(StoreError) as refused:
-            await served.engine.reads.page(limit=1)
     for answer in answers:
         assert answer.status_code == 503
         assert kind in answer.json()["detail"]
-    failed = of_error(refused.value, {}, given_back=GIVEN_BACK_MAX)
+    failed = of_error(refused, {}, given_back=GIVEN_BACK_MAX)
     assert isinstance(failed, Failed)
     assert kind in failed.message
     heard = "\n".join([*(answer.text for answer in answers), failed.message])
     for hidden in (USER, DATABASE, "127.0.0.1", str(postgres.port), PASSWORD):
         assert hidden not in heard
     assert logged in caplog.text
-    assert logged in str(refused.value)
     assert PASSWORD not in caplog.text
