@@ -117,6 +117,7 @@ def test_dev_names_the_port_that_it_uses_instead_of_one_in_use(folder: Path) -> 
         port = other.getsockname()[1]
         with Background("dev", "--app", "tasks:app", "--port", str(port), folder=folder) as dev:
             dev.until_it_says(f"port {port} is in use; listening on port ", "Ctrl-C stops it")
+            assert f"http://127.0.0.1:{port}" not in dev.said
 
 
 CHECKPOINT = "SELECT checkpoint FROM holdfast_jobs WHERE id = ?"

@@ -22,7 +22,7 @@ class Door:
 
     async def open(self) -> None:
         if self.shut:
-            raise BrokerError("nobody there")
+            raise BrokerError("connection refused")
 
 
 async def test_the_probe_notices_an_outage_and_its_end_without_hints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,11 +34,15 @@ async def test_the_probe_notices_an_outage_and_its_end_without_hints(monkeypatch
     door.shut = False
     await until(lambda: breaker.closed)
     breaker.failed("a hint could not be sent")
+    assert not breaker.closed
     await until(lambda: breaker.closed)
     running.cancel()
 
 
 @pytest.mark.usefixtures("sqs_server")  # for its credentials
-async def test_a_server_logs_at_startup_that_sqs_is_unreachable(fresh_sqlite_url: str) -> None:
+async def test_a_server_logs_at_startup_that_sqs_is_unreachable(
+    fresh_sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(fresh_sqlite_url, dispatch="sqs", sqs_endpoint_url="http://127.0.0.1:1") as served:
         await until(lambda: served.server.dispatch and not served.server.dispatch.up)
+    assert "hints go through the database: SQS is unreachable" in caplog.text
