@@ -1,6 +1,8 @@
 // A worker without any library. `node worker.mjs https://jobs.example.com`, with its key in HOLDFAST_WORKER_KEY.
+// After SIGTERM, jobs have HOLDFAST_STOP_GRACE_SECONDS to end (20); then they are released for another worker.
 const [url = "http://127.0.0.1:8080"] = process.argv.slice(2);
-const SLOTS = 4, BEAT_MS = 3_000, GRACE_MS = 20_000, LAST_WORDS_MS = 3_000;
+const SLOTS = 4, BEAT_MS = 3_000, LAST_WORDS_MS = 3_000;
+const GRACE_MS = 1_000 * (process.env.HOLDFAST_STOP_GRACE_SECONDS ?? 20);
 const instanceId = crypto.randomUUID(), held = new Map(), stopping = new AbortController();
 const pause = (ms) => new Promise((wake) => setTimeout(wake, ms));
 

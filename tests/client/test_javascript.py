@@ -14,6 +14,7 @@ from tests.worker.in_process import until
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "examples/worker.mjs"
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture
@@ -43,14 +44,14 @@ class Running:
 
     async def ended(self) -> tuple[int, str]:
         """Its exit code, and what it complained of."""
-        _, complaints = await asyncio.wait_for(self.process.communicate(), 60)
+        _, complaints = await asyncio.wait_for(self.process.communicate(), PATIENCE_SECONDS)
         return self.process.returncode or 0, complaints.decode()
 
 
 async def start(url: str, key: str) -> Running:
     process = await asyncio.create_subprocess_exec(
         *(node(), str(WORKER), url),
-        env={**os.environ, "HOLDFAST_WORKER_KEY": key},
+        env={**os.environ, "HOLDFAST_WORKER_KEY": key, "HOLDFAST_STOP_GRACE_SECONDS": str(PATIENCE_SECONDS)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -71,13 +72,13 @@ async def test_a_javascript_worker_completes_fails_and_polls_again(
     served: Served, client: Client, javascript: Running
 ) -> None:
     jobs = await client.create_many([{"job_type": "sum", "payload": {"numbers": [n, n, n]}} for n in range(12)])
-    assert [await job.result(timeout=60) for job in jobs] == [3 * n for n in range(12)]
+    assert [await job.result(timeout=PATIENCE_SECONDS) for job in jobs] == [3 * n for n in range(12)]
     refused = await client.create("charge", {"card": "4242"})
     with pytest.raises(JobFailed, match="E_NO_CARD there is no card 4242"):
-        await refused.result(timeout=60)
+        await refused.result(timeout=PATIENCE_SECONDS)
     await asyncio.sleep(0.3)  # by now it waits in a long poll
     counted = await client.create("count", {"to": 3})
-    assert await counted.result(timeout=60) == 3
+    assert await counted.result(timeout=PATIENCE_SECONDS) == 3
     view = await counted.get()
     assert view.progress is not None
     assert (view.progress.percent, view.progress.step) == (100, "counted to 3")
@@ -91,16 +92,16 @@ async def test_a_javascript_worker_handles_a_cancel_and_sigterm(
 ) -> None:
     """A cancel reaches the handler with a beat; SIGTERM lets what runs end, and leaves the rest."""
     endless = await client.create("count", {"to": 10_000})
-    await until(lambda: runs(client, endless.id), seconds=60)
+    await until(lambda: runs(client, endless.id), seconds=PATIENCE_SECONDS)
     assert await endless.cancel() == "RUNNING"
     with pytest.raises(JobFailed, match="CANCELED"):
-        await endless.result(timeout=60)
+        await endless.result(timeout=PATIENCE_SECONDS)
     last = await client.create("count", {"to": 40})
-    await until(lambda: runs(client, last.id), seconds=60)
+    await until(lambda: runs(client, last.id), seconds=PATIENCE_SECONDS)
     javascript.process.terminate()
     after = await client.create("sum", {"numbers": [1]})
     assert await javascript.ended() == (0, "")
-    assert await last.result(timeout=60) == 40
+    assert await last.result(timeout=PATIENCE_SECONDS) == 40
     stored = await served.engine.reads.get(after.id)
     assert (stored.status, stored.lease_token) in [("PENDING", None), ("COMPLETED", None)]
 
