@@ -17,6 +17,7 @@ import asyncpg
 import psycopg
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
@@ -33,6 +34,8 @@ from tests.servers.s3 import S3Server
 from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -10,6 +10,7 @@ import os
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 RUNS = int(os.environ.get("HOLDFAST_TEST_FAULT_RUNS", "0"))
 WAVES = 30 if RUNS else 9  # the fault takes backend in the middle third
-POLL_SECONDS = 0.3
+# The workers here send no heartbeats: even on a busy machine no lease may expire.
+TIMES: dict[str, Any] = {"poll_seconds": 0.3, "lease_seconds": 600}
 CELLS = [
     pytest.param(mode, fault, seed, id=f"{mode}-{fault}-{seed}")
     for mode in MODES
@@ -51,8 +53,8 @@ async def test_every_job_has_the_same_outcome_as_without_a_broker(
     rng, samples, what = random.Random(seed), SampleJobs(), FAULTS[fault]
     make_unreliable(what, rng, monkeypatch)
     async with Proxy.to(backend.url) as proxy:
-        direct = backend.settings(fresh_postgres_url, poll_seconds=POLL_SECONDS)
-        proxied = backend.settings(fresh_postgres_url, url=proxy.url, poll_seconds=POLL_SECONDS)
+        direct = backend.settings(fresh_postgres_url, **TIMES)
+        proxied = backend.settings(fresh_postgres_url, url=proxy.url, **TIMES)
         async with open_cluster(direct, proxied) as cluster:
             await run(samples, cluster, what, FaultContext(backend, proxy, rng))
             await wait_until_all_final(cluster.engine)
@@ -97,7 +99,7 @@ _baseline: list[Counter[str]] = []
 async def outcomes_without_a_broker(database_url: str, folder: Path) -> Counter[str]:
     """The outcomes of the same jobs in `database` mode: measured once, on the database of the first test."""
     if not _baseline:
-        settings, samples = Settings(database_url=database_url, poll_seconds=POLL_SECONDS), SampleJobs()
+        settings, samples = Settings(database_url=database_url, **TIMES), SampleJobs()
         async with open_cluster(settings, settings) as cluster:
             await create(samples, cluster, range(WAVES))
             await wait_until_all_final(cluster.engine)

@@ -356,15 +356,22 @@ async def test_a_tls_url_uses_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     key, certificate = certify(tmp_path)
     with NatsServer.started("--tls", "--tlscert", certificate, "--tlskey", key) as server:
         url = server.url.replace("nats://127.0.0.1", "tls://localhost")
-        unsure = NatsBroker(url)
-        with pytest.raises(BrokerError, match="certificate"):
-            await unsure.open()
+        assert "certificate" in await complaint(NatsBroker(url))
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
         broker = NatsBroker(url, "one")
         await broker.open()
         await broker.send([MAIL])
         assert await all_of(broker) == [MAIL]
         await broker.close()
+
+
+async def complaint(broker: NatsBroker) -> str:
+    """Why it cannot be opened; on a busy machine a call may time out first."""
+    while True:
+        with pytest.raises(BrokerError) as caught:
+            await broker.open()
+        if "timed out" not in str(caught.value):
+            return str(caught.value)
 
 
 async def test_no_password_is_sent_without_tls_when_the_url_requires_it() -> None:

@@ -1,6 +1,7 @@
 """A server that only sends knows how its broker is, though it has nothing to send."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -45,4 +46,4 @@ async def test_a_server_logs_at_startup_that_sqs_is_unreachable(
 ) -> None:
     async with serving(fresh_sqlite_url, dispatch="sqs", sqs_endpoint_url="http://127.0.0.1:1") as served:
         await until(lambda: served.server.dispatch and not served.server.dispatch.up)
-    assert "hints go through the database: SQS is unreachable" in caplog.text
+    assert re.search("hints go through the database: SQS (is unreachable|call timed out)", caplog.text)

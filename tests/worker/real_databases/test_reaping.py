@@ -65,7 +65,7 @@ async def test_each_job_of_a_stopped_worker_waits_for_its_own_lease(store_url: s
     for job in (short, long):
         await on.started(job)
     stopped_at = time.time()
-    paused.signal(signal.SIGSTOP, paused.workers)
+    await on.freeze(paused, paused.workers)
     await on.start()
     assert await short.result(60) == 2
     waited = await on.claimed_at(short, 2) - stopped_at

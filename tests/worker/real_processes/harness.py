@@ -6,6 +6,7 @@ import inspect
 import os
 import secrets
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -17,6 +18,7 @@ from holdfast.lifecycle import FINAL, State
 from holdfast.model import Attempt, Job
 from holdfast.sdk.handle import JobHandle
 from holdfast.settings import Settings, values_of
+from holdfast.store.migrate import sqlite_path
 from tests.cli.processes import environment
 from tests.worker.real_processes.app import app
 from tests.worker.real_processes.handler_log import VARIABLE, HandlerLog
@@ -154,6 +156,21 @@ class WorkerHarness:
         for command in self.commands:
             print(f"--- the log of command {command.pid}:\n{command.log}")
 
+    async def freeze(self, command: Command, pids: Collection[int]) -> None:
+        """SIGSTOP, but not in the middle of a transaction."""
+        for _ in range(100):
+            command.signal(signal.SIGSTOP, pids)
+            if await self.writable():
+                return
+            command.signal(signal.SIGCONT, pids)
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"processes {pids} were in a transaction each time they were stopped")
+
+    async def writable(self) -> bool:
+        """False: a stopped process has an open transaction on SQLite, and no other process can write."""
+        url = str(self._settings.database_url)
+        return not url.startswith("sqlite") or await asyncio.to_thread(_writable, sqlite_path(url))
+
     # -- jobs and their outcomes-----------------------------------------------------------------------
 
     async def engine(self) -> Engine:
@@ -202,6 +219,16 @@ class WorkerHarness:
             assert job.epoch in returned, "S8: a job succeeds only if its handler returned"
             assert [attempt.outcome for attempt in attempts].count("succeeded") == 1
         return job
+
+
+def _writable(path: Path) -> bool:
+    with contextlib.closing(sqlite3.connect(path, timeout=5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 def _contents(path: Path) -> bytes:

@@ -47,14 +47,23 @@ async def stopped(
     on: WorkerHarness, queue: str, *, all_processes: bool = False
 ) -> tuple[Command, JobHandle[Any], JobHandle[Any]]:
     """A worker process that is stopped while it runs one job and has not yet reported another."""
+    for number in range(1, 6):
+        command, lingering, returned = await stopped_by_its_job(on, f"{queue}-{number}")
+        if await on.writable():
+            if all_processes:
+                await on.freeze(command, command.pids() - command.workers)
+            return command, lingering, returned
+        await command.close()
+    raise AssertionError("each worker was stopped in the middle of a transaction")
+
+
+async def stopped_by_its_job(on: WorkerHarness, queue: str) -> tuple[Command, JobHandle[Any], JobHandle[Any]]:
     command = await on.start("--queues", queue)
     await eventually(on.all_kept)
     lingering = await jobs.on_the_loop.options(queue=queue).enqueue(seconds=100)
     await on.started(lingering)
     returned = await jobs.stopped_after_return.options(queue=queue).enqueue()  # it stops its process itself
     await eventually(lambda: on.handler_log.notes("signalled", returned.id))
-    if all_processes:
-        command.signal(signal.SIGSTOP, command.pids())
     return command, lingering, returned
 
 
