@@ -353,7 +353,7 @@ async def test_garbage_in_the_streams_does_not_delay_jobs(by_redis: Settings, re
         rng, ids, claims = random.Random(23), list[str](), worker.claims
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        while loop.time() - begun < 3:
+        for _ in range(60):
             for _ in range(20):
                 false_hint = f'["default","a","0198c0de-0000-7000-8000-{rng.getrandbits(48):012x}",0]'
                 message = rng.choice([rng.randbytes(rng.randrange(600)), b"[[[[", b'["q",0]', false_hint.encode()])

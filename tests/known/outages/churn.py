@@ -104,11 +104,11 @@ async def churn(url: str, folder: Path, *, seed: int, seconds: float, processes:
 async def _hand_in(faults: Faults, seconds: float) -> list[str]:
     """As fast as they are done, while one fault follows the other."""
     ids: list[str] = []
-    until = time.monotonic() + seconds
+    until, over = time.monotonic() + seconds, asyncio.Event()
 
     async def feed() -> None:
         engine = await jobs.app.engine()
-        while True:
+        while not over.is_set():
             counts = await engine.reads.counts()
             if sum(number for *_, state, number in counts if state is not State.SUCCEEDED) < BACKLOG:
                 made = await jobs.reports_briefly.enqueue_many([{"times": 1 + number % 3} for number in range(100)])
@@ -120,8 +120,8 @@ async def _hand_in(faults: Faults, seconds: float) -> list[str]:
         await faults.strike()
         if feeding.done():
             feeding.result()
-    feeding.cancel()
-    await asyncio.gather(feeding, return_exceptions=True)
+    over.set()
+    await feeding  # a cancelled `enqueue_many` may have been committed
     return ids
 
 

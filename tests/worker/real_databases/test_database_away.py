@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -45,7 +46,7 @@ async def test_a_database_restart_loses_no_job_and_no_worker(harness: OpenHarnes
                 await handed_in.more()
                 spanning += [await jobs.on_the_loop.enqueue(seconds=AWAY_SECONDS / 2) for _ in range(4)]
                 await asyncio.gather(*(on.started(job) for job in spanning))
-                returns.append(await away(server, kill=kill))
+                returns.append(await away(server, partial(all_returned, on, spanning), kill=kill))
                 await handed_in.more()
         assert handed_in.refusals > 0, "no client saw an error"
         ids = [*handed_in.ids, *(job.id for job in spanning)]
@@ -70,10 +71,15 @@ async def test_a_database_restart_loses_no_job_and_no_worker(harness: OpenHarnes
         assert 2 <= levels.count("warning") <= most, "not one for each try"
 
 
-async def away(server: PostgresServer, *, kill: bool) -> float:
+def all_returned(on: WorkerHarness, spanning: list[JobHandle[Any]]) -> bool:
+    return all(on.handler_log.notes("returned", job.id) for job in spanning)
+
+
+async def away(server: PostgresServer, ended: Callable[[], bool], *, kill: bool) -> float:
     """When it was back."""
     await asyncio.to_thread(server.stop, kill=kill)
     await asyncio.sleep(AWAY_SECONDS)
+    await eventually(ended)
     await asyncio.to_thread(server.start)
     return time.time()
 
