@@ -72,8 +72,9 @@ bench-http: setup ## Measure the server: requests beside a bare endpoint, remote
 bench-observability: setup ## Measure what metrics, logs and traces cost a worker.
 	$(BIN)/python -m benchmarks.observability
 
-bench-dispatch: setup ## Measure brokers beside the database: wake-ups, throughput, idle workers, outages.
+bench-dispatch: setup ## Measure brokers beside the database: wake-ups, results, throughput, idle workers, outages.
 	$(BIN)/python -m benchmarks.dispatch
+	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.outage
 

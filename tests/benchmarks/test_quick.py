@@ -17,6 +17,7 @@ from benchmarks import (
     http,
     idle,
     illegal_transitions,
+    latency,
     leases,
     observability,
     outage,
@@ -137,3 +138,9 @@ def test_the_outage_benchmark_measures_every_broker(tmp_path: Path) -> None:
     results = results_of(outage, "postgres", tmp_path)
     assert len(results) == (len(MODES) - 1) * len(outage.QUICK.cases) * len(outage.BOUNDS)
     assert all(0 < second < 60 for result in results for second in result["seconds"])
+
+
+def test_the_latency_benchmark_measures_starts_and_results(store: str, tmp_path: Path) -> None:
+    results = results_of(latency, store, tmp_path)
+    assert [one["figure"] for one in results] == ["enqueue to start", "end to result", "enqueue to result"]
+    assert all(0 < one["ms"][0] <= one["ms"][1] for one in results)
