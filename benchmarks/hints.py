@@ -24,8 +24,7 @@ from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import create, empty
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
 from holdfast.clock import Clock
-from holdfast.store import PostgresStore
-from holdfast.store.notify import Notifier, queue_waker
+from holdfast.store.notify import hint_sender, queue_waker
 from holdfast.store.presence import open_presence
 
 TARGET = 0.95  # of the rate without wake-ups
@@ -56,14 +55,13 @@ async def listen(url: str) -> None:
 @asynccontextmanager
 async def side(database: Database, *, waking: bool) -> AsyncIterator[EngineCalls]:
     ours = await EngineCalls.open(database)
-    notifier = Notifier(ours.engine.store, Clock()) if isinstance(ours.engine.store, PostgresStore) else None
-    if waking and notifier:
-        ours.engine.ctx.wakers.append(queue_waker(notifier))
+    sender = hint_sender(ours.engine.store, Clock())
+    if waking:
+        ours.engine.ctx.wakers.append(queue_waker(sender))
     try:
         yield ours
     finally:
-        if notifier:
-            await notifier.close()
+        await sender.close()
         await ours.close()
 
 

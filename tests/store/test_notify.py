@@ -15,7 +15,7 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, open_store
-from holdfast.store.notify import CHANNEL, Notifier, WakeSignal, queue_waker
+from holdfast.store.notify import CHANNEL, Notifier, WakeSignal, hint_sender, queue_waker
 from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import running
 from tests.worker.in_process import until
@@ -25,14 +25,12 @@ LONG, SHORT = 30.0, 0.2
 
 @pytest.fixture
 async def waking_engine(store_url: str) -> AsyncIterator[Engine]:
-    """An engine that wakes other processes: by its commits on SQLite, by NOTIFY on PostgreSQL."""
+    """An engine that wakes other processes."""
     engine = Engine(await open_store(store_url))
-    notifier = Notifier(engine.store, Clock()) if isinstance(engine.store, PostgresStore) else None
-    if notifier:
-        engine.ctx.wakers.append(queue_waker(notifier))
+    sender = hint_sender(engine.store, Clock())
+    engine.ctx.wakers.append(queue_waker(sender))
     yield engine
-    if notifier:
-        await notifier.close()
+    await sender.close()
     await engine.close()
 
 
@@ -81,7 +79,7 @@ async def test_polling_and_empty_claims_send_no_hint(waking_engine: Engine, pres
 
 
 async def test_a_commit_of_another_process_on_the_sqlite_file_is_a_hint(fresh_sqlite_url: str) -> None:
-    """On SQLite there is no notification: the file shows that another process has written."""
+    """Also one that sends no hint: the file shows that another process has written."""
     await (await open_store(fresh_sqlite_url)).close()
     presence = await open_presence(fresh_sqlite_url)
     waiting = asyncio.create_task(presence.wait(LONG))

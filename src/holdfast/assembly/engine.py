@@ -24,7 +24,8 @@ from holdfast.observe.logs import job_lines
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings, load, migrate_command
 from holdfast.store import PostgresStore, SqliteStore, open_store
-from holdfast.store.notify import Notifier, queue_waker
+from holdfast.store.notify import Notifier, hint_sender, queue_waker
+from holdfast.store.wake_sockets import WakeSender
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class OpenEngine:
     engine: Engine
     creates: Batcher[NewJob, Created]
     declared: set[str] = field(default_factory=set)
-    notifier: Notifier | None = None
+    notifier: Notifier | WakeSender | None = None
     dispatch: Dispatch | None = None
 
     async def close(self) -> None:
@@ -160,16 +161,14 @@ class OpenEngine:
 
 async def open_all(settings: Settings, app: AppParts) -> OpenEngine:
     engine = await open_app_engine(settings, app)
-    notifier = Notifier(engine.store, app.clock) if isinstance(engine.store, PostgresStore) else None
-    by_database = None if notifier is None else queue_waker(notifier)
+    notifier = hint_sender(engine.store, app.clock)
+    by_database = queue_waker(notifier)
     try:
         dispatch = open_dispatch(settings, app.clock, app.ids, by_database)
     except BaseException:
         await engine.close()
         raise
-    waker = by_database if dispatch is None else dispatch.sender
-    if waker is not None:
-        engine.ctx.wakers.append(waker)
+    engine.ctx.wakers.append(by_database if dispatch is None else dispatch.sender)
     return OpenEngine(engine, Batcher(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 

@@ -1,4 +1,4 @@
-"""Wake-ups for waiting workers: LISTEN/NOTIFY on PostgreSQL, data version on SQLite. A lost hint only costs time."""
+"""Hints for waiting workers: LISTEN/NOTIFY on PostgreSQL, sockets and the data version on SQLite. They may be lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from holdfast.ids import Ids
 from holdfast.model.hint import Hint
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import Query
-from holdfast.store.sqlite import connect
+from holdfast.store.sqlite import SqliteStore, connect
+from holdfast.store.wake_sockets import HINTS, WakeDirectory, WakeSender
 
 CHANNEL = "holdfast_hints"
 ANY = "*"
@@ -106,6 +107,11 @@ class SqliteChangeDetector:
 _NOTIFY = Query("notify", f"SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify('{CHANNEL}', :payload)")
 
 
+def encode_queues(queues: Collection[str]) -> str:
+    payload = json.dumps(sorted(queues))
+    return payload if len(payload) <= PAYLOAD_BYTES_MAX else ANY
+
+
 def decode_queues(payload: str) -> list[str] | None:
     """The queues of a notification; None means any, also for an unknown payload on the channel."""
     try:
@@ -115,11 +121,13 @@ def decode_queues(payload: str) -> list[str] | None:
     return [str(queue) for queue in queues] if isinstance(queues, list) else None
 
 
-class Notifier:
-    """A waker that sends NOTIFY to every listening process. Called after a commit, never inside a transaction.
+class BatchedNotifier:
+    """Sends NOTIFY to every listening process. Called after a commit, never inside a transaction.
 
-    The first hint is sent at once; hints during the NOTIFY and the pause after it are batched.
+    The first is sent at once; what comes during the NOTIFY and the pause after it is batched.
     """
+
+    about = ""  # what it cannot do while it fails
 
     def __init__(self, store: PostgresStore, clock: Clock) -> None:
         self._store = store
@@ -129,45 +137,63 @@ class Notifier:
         self._failing = False
         self._closed = False
 
-    def __call__(self, queues: Collection[str]) -> None:
-        if self._closed:  # the connections are closing: polling finds the job
+    def __call__(self, items: Collection[str]) -> None:
+        if self._closed:  # the connections are closing: polling finds the rest
             return
-        self._waiting.update(queues)
+        self._waiting.update(items)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def close(self) -> None:
-        """Send pending hints; drop later ones."""
+        """Send what is pending; drop what comes later."""
         self._closed = True
         await self.flush()
 
     def drop(self) -> None:
-        """Discard pending and later hints."""
+        """Discard what is pending and what comes later."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
 
     async def flush(self) -> None:
-        """Wait until pending hints are sent."""
+        """Wait until everything pending is sent."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                queues, self._waiting = self._waiting, set()
+                items, self._waiting = self._waiting, set()
                 begun = self._clock.monotonic()
-                payload = json.dumps(sorted(queues))
-                await self._send(payload if len(payload) <= PAYLOAD_BYTES_MAX else ANY)
+                await self._try_to_send(items)
                 await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
         finally:
             self._task = None
 
-    async def _send(self, payload: str) -> None:
+    async def _try_to_send(self, items: set[str]) -> None:
         try:
-            await self._store.write(lambda tx: tx.one(_NOTIFY, payload=payload), alone=True)
+            await self._send(items)
             self._failing = False
         except StoreError as error:
             if not self._failing:
-                log.warning("NOTIFY failed, cannot wake other processes; they find jobs by polling: %s", error)
+                log.warning("NOTIFY failed, %s: %s", self.about, error)
             self._failing = True
+
+    async def _send(self, items: set[str]) -> None:
+        raise NotImplementedError
+
+
+class Notifier(BatchedNotifier):
+    """A waker: tells waiting workers the queues in which there may be work."""
+
+    about = "cannot wake other processes; they find jobs by polling"
+
+    async def _send(self, items: set[str]) -> None:
+        await self._store.write(lambda tx: tx.one(_NOTIFY, payload=encode_queues(items)), alone=True)
+
+
+def hint_sender(store: PostgresStore | SqliteStore, clock: Clock) -> Notifier | WakeSender:
+    """Tells the waiting workers of other processes the queues in which there may be work."""
+    if isinstance(store, PostgresStore):
+        return Notifier(store, clock)
+    return WakeSender(WakeDirectory(store.path), HINTS, lambda queues: [encode_queues(queues).encode()])

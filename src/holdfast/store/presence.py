@@ -18,6 +18,7 @@ from holdfast.store.listen_connection import ListenConnection
 from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
 from holdfast.store.notify import SqliteChangeDetector, WakeSignal, decode_queues
+from holdfast.store.wake_sockets import HINTS, WakeDirectory, WakeSocket
 
 POLL_SECONDS = 0.05  # how often a waiting process checks whether its SQLite file has changed
 
@@ -85,7 +86,7 @@ class Presence:
 
 
 class SqlitePresence(Presence):
-    """On SQLite: a lock file beside the database, and polling of the data version while waiting."""
+    """On SQLite: a lock file and a wake-up socket beside the database; the data version is polled while waiting."""
 
     exact = False
 
@@ -95,6 +96,10 @@ class SqlitePresence(Presence):
         self._files = LockFiles(path.with_name(f"{path.name}.workers"))
         self._detector = SqliteChangeDetector(path, ids)
         self._name = self._hold()
+        self._socket = WakeSocket(WakeDirectory(path), HINTS, ids, self._hear)
+
+    def _hear(self, datagram: bytes) -> None:
+        self.wake(decode_queues(datagram.decode(errors="replace")))
 
     def _hold(self) -> str:
         try:
@@ -127,6 +132,7 @@ class SqlitePresence(Presence):
         self._files.remove(name for name in instances if _NAME.fullmatch(name))
 
     async def close(self) -> None:
+        self._socket.close()
         self._files.release(self._plain + _LIVE)
         self._detector.close()
 

@@ -234,6 +234,10 @@ class SqliteStore:
         self._closed = False
         self._writer.start()
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
