@@ -69,12 +69,12 @@ class Executor:
         slots, now = self._slots, self._clock.monotonic()
         passed_over: list[Execution] = []
         while slots.buffer and slots.free() > 0:
-            run = slots.buffer.popleft()
+            run = slots.buffer.pop_first()
             if slots.lease_overdue(run, now) or not slots.can_start(run):
                 passed_over.append(run)
             else:
                 self.start(run)
-        slots.buffer.extendleft(reversed(passed_over))
+        slots.buffer.put_back(passed_over)
         if slots.unclaimed_children() > 0:
             slots.child_free.set()
         slots.update_idle()
@@ -187,9 +187,7 @@ class Executor:
             self._slots.update_idle()
 
     def release_buffer(self) -> None:
-        buffered = list(self._slots.buffer)
-        self._slots.buffer.clear()
-        self.release(buffered)
+        self.release(self._slots.buffer.clear())
 
     def release(self, runs: list[Execution], *, delay_seconds: float = 0) -> None:
         """Give back jobs that were not started."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from holdfast.clock import Clock
@@ -98,7 +97,7 @@ class Monitor:
             and (not slots.can_start(run) or (self.other_workers and not (moving and place < slots.prefetch.ahead())))
         }
         if stale:
-            slots.buffer = deque(run for run in slots.buffer if run not in stale)
+            slots.buffer.discard(stale)
             if behind := sum(map(slots.can_start, stale)) if slots.inline_types else len(stale):
                 slots.prefetch.claimed(behind, back=behind)
             self._executor.release(list(stale))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease
+from holdfast.worker.buffer import Buffer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.execution import Execution
 from holdfast.worker.handler import Handler, Isolation
@@ -42,7 +43,7 @@ class Slots:
             name for name in self.types if pool is None or handlers[name].isolation is not Isolation.PROCESS
         ]
         self.executions: dict[str, Execution] = {}  # by token: buffered, running, or waiting for their report
-        self.buffer: deque[Execution] = deque()  # claimed, not started
+        self.buffer = Buffer(self.needs_child)  # claimed, not started
         self.busy = 0
         self.stuck: set[Execution] = set()  # given up on: their threads and tasks still occupy slots
         self.in_children: set[Execution] = set()  # in a child process, or about to be
@@ -113,7 +114,7 @@ class Slots:
 
     def unclaimed_children(self) -> int:
         """Free children that no buffered job needs."""
-        return max(0, self.free_children() - sum(map(self.needs_child, self.buffer)))
+        return max(0, self.free_children() - self.buffer.for_children)
 
     def needs_child(self, run: Execution) -> bool:
         return self._pool is not None and (run.handler.isolation is Isolation.PROCESS or run.quarantined)
@@ -129,4 +130,4 @@ class Slots:
         """Buffered jobs that keep no other job from being claimed: their types are not claimed meanwhile."""
         if not self.inline_types or self.free_children() > 0:
             return 0
-        return sum(map(self.needs_child, self.buffer))
+        return self.buffer.for_children

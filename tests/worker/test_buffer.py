@@ -1,0 +1,63 @@
+"""The buffer of a worker: its order, and how many of its jobs wait for a child process."""
+
+from collections import deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.worker.buffer import Buffer
+
+MOVES = st.lists(st.sampled_from(["append", "pop_first", "put_back", "remove", "discard", "clear"]), max_size=40)
+
+
+class Run:
+    """All that a buffer asks of an execution is answered by its `needs_child`."""
+
+    def __init__(self, needs_child: bool) -> None:
+        self.needs_child = needs_child
+
+
+def buffer_of(runs: list[Run]) -> Buffer:
+    buffer: Any = Buffer(lambda run: run.needs_child)  # type: ignore[attr-defined]
+    for run in runs:
+        buffer.append(run)
+    return buffer  # type: ignore[no-any-return]
+
+
+@given(MOVES, st.randoms(use_true_random=False))
+def test_its_count_is_always_what_a_look_at_each_job_would_find(moves: list[str], random: Any) -> None:
+    known: deque[Any] = deque(Run(random.random() < 0.5) for _ in range(5))
+    buffer: Any = buffer_of(list(known))
+    for move in moves:
+        match move:
+            case "append":
+                buffer.append(run := Run(random.random() < 0.5))
+                known.append(run)
+            case "pop_first" if known:
+                assert buffer.pop_first() is known.popleft()
+            case "put_back":
+                buffer.put_back(runs := [Run(random.random() < 0.5) for _ in range(3)])
+                known.extendleft(reversed(runs))
+            case "remove" if known:
+                buffer.remove(run := random.choice(known))
+                known.remove(run)
+            case "discard":
+                buffer.discard(gone := set(random.sample(list(known), len(known) // 2)))
+                known = deque(run for run in known if run not in gone)
+            case "clear":
+                assert buffer.clear() == list(known)
+                known.clear()
+        assert list(buffer) == list(known)
+        assert len(buffer) == len(known)
+        assert buffer.for_children == sum(run.needs_child for run in known)
+
+
+def test_no_job_is_looked_at_when_the_count_is_asked_for() -> None:
+    asked: list[Any] = []
+    buffer: Any = Buffer(lambda run: bool(asked.append(run)))
+    for _ in range(100):
+        buffer.append(Run(False))
+    for _ in range(100):
+        assert buffer.for_children == 0
+    assert len(asked) == 100, "once for each job"
