@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.databases import Database
+from benchmarks.databases import Database, job_tables
 from benchmarks.implementations import TYPE, EngineCalls
 from holdfast.model import NewJob
 
@@ -63,14 +63,14 @@ def backlogs(million: int) -> list[Backlog]:
 
 
 async def _multiply(database: Database, count: int) -> None:
-    """Copy the only job there is, and its events and attempts."""
+    """Copy the only job there is, with its rows in every other table."""
     async with database.without_triggers():
         await database.run("BEGIN")
-        for table, key in (("jobs", "id"), ("events", "job_id"), ("attempts", "job_id")):
-            kept = [name for name in await database.columns(f"holdfast_{table}") if name not in (key, "pos")]
+        for table, key in (await job_tables(database)).items():
+            kept = [name for name in await database.columns(table) if name not in (key, "pos")]
             await database.run(
-                f"INSERT INTO holdfast_{table} ({key}, {', '.join(kept)})"
+                f"INSERT INTO {table} ({key}, {', '.join(kept)})"
                 f" WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count})"
-                f" SELECT {_ID[database.dialect]}, {', '.join(kept)} FROM numbers CROSS JOIN holdfast_{table}"
+                f" SELECT {_ID[database.dialect]}, {', '.join(kept)} FROM numbers CROSS JOIN {table}"
             )
         await database.run("COMMIT")

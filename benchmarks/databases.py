@@ -64,6 +64,12 @@ class PostgresDatabase:
         )
         return [row["attname"] for row in found]
 
+    async def tables(self) -> list[str]:
+        found = await self.rows(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY 1"
+        )
+        return [row["relname"] for row in found]
+
     async def clear(self, *tables: str) -> None:
         await self.run(f"TRUNCATE {', '.join(tables)}")
 
@@ -85,9 +91,12 @@ class PostgresDatabase:
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:
         """The database refuses to be given finished jobs. Only as a backdrop, a million at once, it must take them."""
-        await self.run("ALTER TABLE holdfast_jobs DISABLE TRIGGER USER")
+        tables = await job_tables(self)
+        for table in tables:
+            await self.run(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         yield
-        await self.run("ALTER TABLE holdfast_jobs ENABLE TRIGGER USER")
+        for table in tables:
+            await self.run(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
     async def close(self) -> None:
         await self.connection.close()
@@ -110,6 +119,10 @@ class SqliteDatabase:
     async def columns(self, table: str) -> list[str]:
         return [row[0] for row in await self.rows(f"SELECT name FROM pragma_table_info('{table}')")]
 
+    async def tables(self) -> list[str]:
+        found = await self.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")
+        return [row[0] for row in found]
+
     async def clear(self, *tables: str) -> None:
         async with self.without_triggers():
             for table in tables:
@@ -129,7 +142,7 @@ class SqliteDatabase:
     @asynccontextmanager
     async def without_triggers(self) -> AsyncIterator[None]:
         triggers = await self.rows(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'holdfast_jobs'"
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name LIKE 'holdfast_%'"
         )
         for name, _ in triggers:
             await self.run(f"DROP TRIGGER {name}")
@@ -142,6 +155,17 @@ class SqliteDatabase:
 
 
 Database = PostgresDatabase | SqliteDatabase
+
+
+async def job_tables(database: Database) -> dict[str, str]:
+    """The tables with rows of jobs, found in the catalog, with the column that names the job; jobs themselves first."""
+    found = {"holdfast_jobs": "id"}
+    for table in await database.tables():
+        columns = await database.columns(table)
+        if table.startswith("holdfast_") and table not in found:
+            found |= {table: "job_id"} if "job_id" in columns else {}
+            found |= {table: "id"} if {"id", "lane", "priority"} <= {*columns} else {}
+    return found
 
 
 class PostgresHost:

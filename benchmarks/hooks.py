@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.core import QUICK, Sizes
-from benchmarks.databases import Database, Host, host
+from benchmarks.databases import Database, Host, host, job_tables
 from benchmarks.implementations import TYPE, EngineCalls, Implementation
 from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import create, drain, empty, filled
@@ -52,16 +52,13 @@ def hooks_on(job_type: str) -> Hooks:
     return hooks
 
 
-class Hooked(EngineCalls):
-    tables = (*EngineCalls.tables, "bench_ledger")
-
-
 async def open_side(database: Database, name: str) -> EngineCalls:
     hooks = {ALONE: None, BESIDE: hooks_on("other"), HOOKED: hooks_on(TYPE)}[name]
     await database.run(LEDGER)
     engine = Engine(await open_store(database.url), hooks=hooks)
     await engine.job_types.declare(JobType(name=TYPE), JobType(name="other"))
-    return Hooked(database, engine, (await engine.workers.register(name="bench")).id)
+    worker = await engine.workers.register(name="bench")
+    return EngineCalls(database, engine, worker.id, (*await job_tables(database), "holdfast_sweeps", "bench_ledger"))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from benchmarks.databases import Database, PostgresDatabase, SqliteDatabase
+from benchmarks.databases import Database, PostgresDatabase, SqliteDatabase, job_tables
 from holdfast.clock import Clock, to_micros
 from holdfast.engine import Complete, Engine, HeldLease
 from holdfast.ids import Ids
@@ -39,18 +39,18 @@ class Implementation(Protocol):
 class EngineCalls:
     """The engine as an embedding program calls it."""
 
-    tables: tuple[str, ...] = ("holdfast_jobs", "holdfast_events", "holdfast_attempts", "holdfast_sweeps")
-
-    def __init__(self, database: Database, engine: Engine, worker: str) -> None:
+    def __init__(self, database: Database, engine: Engine, worker: str, tables: tuple[str, ...]) -> None:
         self.database = database
         self.engine = engine
         self.worker = worker
+        self.tables = tables
         self.held: list[Any] = []
 
     @classmethod
     async def open(cls, database: Database) -> EngineCalls:
         engine = Engine(await open_store(database.url))
-        return cls(database, engine, (await engine.workers.register(name="bench")).id)
+        worker = await engine.workers.register(name="bench")
+        return cls(database, engine, worker.id, (*await job_tables(database), "holdfast_sweeps"))
 
     async def close(self) -> None:
         await self.engine.close()
