@@ -59,7 +59,8 @@ test: static ## Everything: the static checks, then every test on SQLite and Pos
 test-pythons: ## Run the fast tests on each Python from 3.11 to 3.14 that is here or that uv can install, in .cache/pythons.
 	@$(PYTHON) tests/pythons.py
 
-bench: setup ## Measure the core verbs on both stores, and what hooks of extensions cost.
+bench: setup ## Measure what each microsecond of a job goes to, the core verbs on both stores, and what hooks cost.
+	$(BIN)/python -m benchmarks.budget
 	$(BIN)/python -m benchmarks.core
 	$(BIN)/python -m benchmarks.hooks
 

@@ -39,8 +39,10 @@ class Spent(NamedTuple):
 
 
 def cpu_seconds(processes: list[int]) -> float | None:
+    """Of all threads that these processes have now."""
     try:
-        return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in processes) / 1e9
+        threads = [thread for pid in processes for thread in Path(f"/proc/{pid}/task").iterdir()]
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
     except OSError:
         return None
 
@@ -197,6 +199,18 @@ class PostgresHost:
         finally:
             await connection.close()
         return f"PostgreSQL {shown}, fsync and synchronous_commit on"
+
+    async def preload(self, extension: str) -> bool:
+        """Load it into the server, where there is such an extension; before the first database is made."""
+        connection = await asyncpg.connect(self._server.dsn())
+        try:
+            found = await connection.fetchval("SELECT 1 FROM pg_available_extensions WHERE name = $1", extension)
+        finally:
+            await connection.close()
+        if found:
+            await self._administer(f"ALTER SYSTEM SET shared_preload_libraries = {extension}")
+            self._server.restart()
+        return found is not None
 
     async def _prepare(self) -> None:
         if not self._migrated:

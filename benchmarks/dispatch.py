@@ -141,7 +141,8 @@ async def way(machine: Host, known: BrokerModes, mode: str) -> AsyncIterator[Way
     async with machine.fresh() as database:
         settings = known.settings(mode, database.url)
         async with producer(settings) as creator, _listening(settings) as (opened, source):
-            yield Way(EngineCalls(database, creator.engine, (await opened.engine.workers.register()).id), source)
+            worker = await opened.engine.workers.register()
+            yield Way(await EngineCalls.over(database, creator.engine, worker=worker.id), source)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.core import QUICK, Sizes
-from benchmarks.databases import Database, Host, host, job_tables
+from benchmarks.databases import Database, Host, host
 from benchmarks.implementations import TYPE, EngineCalls, Implementation
 from benchmarks.measurement import Candidate, measure_in_turns
 from benchmarks.operations import create, drain, empty, filled
@@ -57,8 +57,7 @@ async def open_side(database: Database, name: str) -> EngineCalls:
     await database.run(LEDGER)
     engine = Engine(await open_store(database.url), hooks=hooks)
     await engine.job_types.declare(JobType(name=TYPE), JobType(name="other"))
-    worker = await engine.workers.register(name="bench")
-    return EngineCalls(database, engine, worker.id, (*await job_tables(database), "holdfast_sweeps", "bench_ledger"))
+    return await EngineCalls.over(database, engine, "bench_ledger")
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,15 @@ class EngineCalls:
     @classmethod
     async def open(cls, database: Database) -> EngineCalls:
         engine = Engine(await open_store(database.url))
-        worker = await engine.workers.register(name="bench")
-        return cls(database, engine, worker.id, (*await job_tables(database), "holdfast_sweeps"))
+        return await cls.over(database, engine)
+
+    @classmethod
+    async def over(
+        cls, database: Database, engine: Engine, *more_tables: str, worker: str | None = None
+    ) -> EngineCalls:
+        """With an engine that is open, and a worker of its own if none is given."""
+        worker = worker or (await engine.workers.register(name="bench")).id
+        return cls(database, engine, worker, (*await job_tables(database), "holdfast_sweeps", *more_tables))
 
     async def close(self) -> None:
         await self.engine.close()

@@ -3,6 +3,7 @@
 `make test` runs some of them, chosen by the commit, and `make soak` all.
 """
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from benchmarks import (
 )
 from benchmarks.backlogs import backlogs
 from benchmarks.brokers import MODES
+from benchmarks.budget.parts import without_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(3, of="benchmarks")]
 
@@ -41,6 +43,31 @@ def results_of(benchmark: Any, store: str, directory: Path) -> list[Any]:
     results = json.loads(file.read_text())
     assert results["quick"]
     return list(results["stores"][store])
+
+
+def test_the_budget_names_the_cost_of_every_part(store: str, tmp_path: Path) -> None:
+    benchmark: Any = importlib.import_module("benchmarks.budget.__main__")
+    benchmark.main(["--quick", "--store", store, "--results", str(tmp_path)])
+    [file] = tmp_path.iterdir()
+    found = json.loads(file.read_text())["stores"][store]
+    operations = found["parts"]["operations"]
+    assert list(operations) == ["claim+complete by 100", "claim+complete by 1", "create one", "create 1,000"]
+    assert "rows of holdfast_events" in operations["create one"]["without"]
+    assert all(each["all"]["cpu_micros"] > 0 for each in operations.values())
+    assert list(found["workers"]) == ["1", "2"]
+    assert found["ceiling"]["jobs_per_second"] > 0
+    assert sum(each["share"] for each in found["modules"]) == pytest.approx(1.0, abs=0.01)
+    if store == "postgres":
+        by_100 = operations["claim+complete by 100"]
+        assert by_100["without"]["rows of holdfast_events"]["wal_bytes"] < by_100["all"]["wal_bytes"]
+        assert {each["of"] for each in found["wal"]} & {"holdfast_jobs", "holdfast_events"} or not found["wal"]
+        assert len(found["limits"]) == 6
+
+
+def test_rows_that_are_taken_away_are_those_of_the_named_table_alone() -> None:
+    text = "WITH m AS (INSERT INTO a (x) SELECT 1 FROM b WHERE y), h AS (INSERT INTO c (x) SELECT x FROM m WHERE z)"
+    assert without_rows(text, frozenset({"c"})) == text.replace("WHERE z", "WHERE FALSE AND z")
+    assert without_rows(text, frozenset({"d"})) == text
 
 
 def test_the_hooks_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What each microsecond of a job goes to (`python -m benchmarks.budget`)."""
