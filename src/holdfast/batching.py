@@ -138,8 +138,8 @@ class SplitBatcher(Generic[Item, Result]):
     ) -> None:
         self._may_wait, self._waiting, self._others = may_wait, waiting, others
 
-    async def put(self, item: Item) -> Result:
-        return await (self._waiting if self._may_wait(item) else self._others).put(item)
+    def put(self, item: Item) -> Awaitable[Result]:
+        return (self._waiting if self._may_wait(item) else self._others).put(item)
 
 
 def _settle(future: asyncio.Future[Result], answer: Result | Exception) -> None:

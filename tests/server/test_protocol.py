@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -204,6 +205,32 @@ async def test_an_idle_connection_is_closed(quick: Served) -> None:
         await client.say(GET)
         assert (await client.answer())[0] == 200
         assert await client.is_over()
+
+
+def test_one_timer_watches_the_idle_time_of_a_connection() -> None:
+    """Not one for each request: each new wait only moves the time that the timer compares with."""
+    connection = protocol.HttpProtocol.__new__(protocol.HttpProtocol)
+    now, timers, closed = [100.0], list[float](), list[bool]()
+    later = lambda seconds, then: timers.append(now[0] + seconds) or then  # noqa: E731
+    connection.loop = SimpleNamespace(time=lambda: now[0], call_later=later)  # type: ignore[assignment]
+    connection.timeout_keep_alive = 30
+    connection.transport = SimpleNamespace(get_write_buffer_size=lambda: 0, close=lambda: closed.append(True))  # type: ignore[assignment]
+    connection._wait_for_request()
+    now[0] = 110.0
+    connection._wait_for_request()
+    assert timers == [130.0]
+    now[0] = 130.0
+    connection._check_idle()
+    assert timers == [130.0, 140.0]
+    connection._idle_since = 0.0  # as when a request begins
+    now[0] = 140.0
+    connection._check_idle()
+    assert not closed
+    connection._wait_for_request()
+    assert timers == [130.0, 140.0, 170.0]
+    now[0] = 170.0
+    connection._check_idle()
+    assert closed
 
 
 async def test_pipelined_requests_are_answered_in_order(patient: Served) -> None:

@@ -17,8 +17,8 @@ from holdfast.observe.extension_metrics import MetricDeclaration
 from holdfast.observe.instruments import Snapshot
 from holdfast.observe.worker_metrics import WorkerMetrics
 from holdfast.server.api.metrics import TEXT
-from holdfast.server.http.endpoint import send_reply
 from holdfast.server.http.problems import problem
+from holdfast.server.http.reply import send_reply
 from holdfast.server.http.route import Reply
 from holdfast.server.http.server import address, answering, listen
 from holdfast.wire import Alive

@@ -6,6 +6,7 @@ They never share a registry with those of a worker: both have `db_query_duration
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from mimetypes import MimeTypes
 
 from prometheus_client.core import Metric
@@ -120,9 +121,7 @@ class ServerMetrics(CommonMetrics):
         self.requests.observe(0.0, method if method in METHODS else OTHER, route, str(status))
 
     def uploaded(self, size: int, kind: str) -> None:
-        """Clients choose the media type: only known ones become label values."""
-        media_type = kind.partition(";")[0].strip().lower()
-        self.uploads.observe(size, media_type if media_type in MEDIA_TYPES else OTHER)
+        self.uploads.observe(size, _media_type(kind))
 
     def sent(self, operation: str, seconds: float, status: int | None, outcome: str) -> None:
         """A webhook delivery or an alert was sent."""
@@ -171,6 +170,13 @@ class ServerMetrics(CommonMetrics):
     def collect(self) -> Iterator[Metric]:
         yield from super().collect()
         yield from self._process.collect()
+
+
+@lru_cache(maxsize=256)
+def _media_type(kind: str) -> str:
+    """Clients choose the media type: only known ones become label values."""
+    media_type = kind.partition(";")[0].strip().lower()
+    return media_type if media_type in MEDIA_TYPES else OTHER
 
 
 def _labels_of(query: Query) -> Labels:

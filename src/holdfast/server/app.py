@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from holdfast import wire
@@ -27,8 +28,9 @@ from holdfast.server.api import (
 )
 from holdfast.server.extensions.mounts import MountedApp
 from holdfast.server.extensions.routes import scopes_of, together
-from holdfast.server.http.endpoint import Endpoint, send_reply
+from holdfast.server.http.endpoint import Endpoint
 from holdfast.server.http.problems import problem
+from holdfast.server.http.reply import send_reply
 from holdfast.server.http.route import (
     EVENT_STREAM,
     IDEMPOTENCY_KEY,
@@ -260,16 +262,14 @@ class HttpApp:
         self._router = Router({path: MethodRouter(server, by_method) for path, by_method in endpoints.items()})
         self._mounts = {mount.path: MountedApp(server, mount) for mount in mounts}
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+        """Not a coroutine itself: each one around a request costs time whenever the request waits."""
         found = self._router.find(scope["path"])
-        if found is None:
-            if (mounted := self._mounted(scope["path"])) is not None:
-                await mounted(scope, receive, send)
-            else:
-                await self._not_found(scope, send)
-            return
-        endpoint, scope["path_params"] = found
-        await endpoint(scope, receive, send)
+        if found is not None:
+            endpoint, scope["path_params"] = found
+            return endpoint(scope, receive, send)
+        mounted = self._mounted(scope["path"])
+        return self._not_found(scope, send) if mounted is None else mounted(scope, receive, send)
 
     def _mounted(self, path: str) -> MountedApp | None:
         """Mounts do not nest, so at most one matches a path."""
@@ -291,11 +291,11 @@ class MethodRouter:
         if "GET" in by_method:
             by_method["HEAD"] = by_method["GET"]
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         endpoint = self._by_method.get(scope["method"])
-        if endpoint is not None:
-            await endpoint(scope, receive, send)
-            return
+        return self._not_allowed(scope, send) if endpoint is None else endpoint(scope, receive, send)
+
+    async def _not_allowed(self, scope: Any, send: Any) -> None:
         request_id, allowed = self._server.request_id(), ", ".join(self._by_method)
         self._server.metrics.rejected_early(scope["method"], self._template, 405)
         reply = problem(Malformed(f"allowed methods: {allowed}", code="method_not_allowed"), request_id)

@@ -19,7 +19,9 @@ _WAIT = re.compile(rb'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNOR
 
 def wait_seconds(headers: Headers) -> int:
     """The seconds in `Prefer: wait`; 0 if it is absent or malformed."""
-    found = _WAIT.search(headers.get(b"prefer", b""))
+    if (said := headers.get(b"prefer")) is None:
+        return 0
+    found = _WAIT.search(said)
     return min(SECONDS_MAX, int(found[1])) if found else 0
 
 

@@ -6,31 +6,30 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.model.key import Scope
 from holdfast.server.api.metrics import CLIENT_CLOSED
 from holdfast.server.http.problems import problem
+from holdfast.server.http.reply import send_reply
 from holdfast.server.http.request_body import decode_body, merge_headers, parse_query, read_body
 from holdfast.server.http.route import (
-    BODY_COMPLETE,
     EVENT_STREAM,
     PREFER,
+    WHOLE_BODY,
     Headers,
     HttpRequest,
     HttpResponse,
-    Reply,
     Route,
     Stream,
 )
 from holdfast.server.http.starlette_response import ResponseSender, send_response
 from holdfast.server.http.streamed_body import StreamedBody
+from holdfast.server.http.timeouts import Timeouts
 from holdfast.server.state import ServerState
 
 ANSWER_SECONDS_MAX = 10.0
@@ -42,8 +41,6 @@ STREAM_END_SECONDS = 1.0  # for a client to take the end of a stream
 log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_NOSNIFF, _NO_STORE = (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
-_encode = msgspec.json.Encoder().encode
 _NEVER = asyncio.Event()  # for requests whose connection is not watched
 
 
@@ -54,7 +51,8 @@ class Endpoint:
         self._creates_jobs = route.scope is Scope.JOBS_CREATE
         self._shape = route.body if isinstance(route.body, type) else dict
         usual = UPLOAD_SECONDS_MAX if isinstance(route.body, str) else ANSWER_SECONDS_MAX
-        self._seconds = usual if route.seconds is None else route.seconds
+        self._timeouts = Timeouts(usual if route.seconds is None else route.seconds)
+        self._long_timeouts = Timeouts(WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began = self._server.clock.monotonic()
@@ -104,17 +102,26 @@ class Endpoint:
         request = HttpRequest(
             caller, headers, scope.get("path_params", {}), query, body, request_id, disconnected, streamed_body, source
         )
-        if not watched:
-            return await _with_timeout(route.handler(server, request), self._seconds)
-        watching = asyncio.create_task(_wait_for_disconnect(receive, disconnected))
+        timeouts = self._long_timeouts if watched else self._timeouts
         try:
-            with server.interruptible(disconnected):
-                return await _with_timeout(route.handler(server, request), WAIT_SECONDS_MAX + ANSWER_SECONDS_MAX)
+            with timeouts.begin():  # bounds the wait for a database that hangs; the operation may still complete
+                return await (self._watched(request, receive) if watched else route.handler(server, request))
+        except TimeoutError:
+            raise OutcomeUnknown(
+                f"no response from the database within {timeouts.seconds:g} s; the request may have been applied: "
+                "repeat it"
+            ) from None
+
+    async def _watched(self, request: HttpRequest, receive: Any) -> HttpResponse:
+        watching = asyncio.create_task(_wait_for_disconnect(receive, request.disconnected))
+        try:
+            with self._server.interruptible(request.disconnected):
+                return await self._route.handler(self._server, request)
         finally:
             watching.cancel()
 
     async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
-        data = await read_body(receive, headers, whole=BODY_COMPLETE in scope, limit=self._route.body_max)
+        data = await read_body(receive, headers, arrived=scope.get(WHOLE_BODY), limit=self._route.body_max)
         if self._creates_jobs:
             self._metrics.uploaded(len(data), headers.get(b"content-type", b"application/json").decode("latin-1"))
         return decode_body(data, self._shape)
@@ -171,17 +178,6 @@ async def send_failure(
     return reply.status
 
 
-async def _with_timeout(answer: Awaitable[HttpResponse], seconds: float) -> HttpResponse:
-    """Bound the wait for a database that hangs; the operation may still complete."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await answer
-    except TimeoutError:
-        raise OutcomeUnknown(
-            f"no response from the database within {seconds:g} s; the request may have been applied: repeat it"
-        ) from None
-
-
 def request_id_of(headers: Headers) -> str | None:
     """The id that the client sent, if it is safe to log."""
     given = headers.get(b"x-request-id")
@@ -194,28 +190,14 @@ async def _wait_for_disconnect(receive: Any, disconnected: asyncio.Event) -> Non
     disconnected.set()
 
 
-def _headers_of(answer: Reply | Stream, request_id: str) -> list[tuple[bytes, bytes]]:
-    headers = [_NOSNIFF, (b"x-request-id", request_id.encode()), *answer.headers]
-    for name, _ in answer.headers:
-        if name == b"cache-control":
-            return headers
-    headers.append(_NO_STORE)
-    return headers
-
-
-async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
-    body = b"" if reply.body is None else reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
-    headers = _headers_of(reply, request_id)
-    if reply.body is not None:
-        headers.append((b"content-type", reply.content_type))
-    if reply.status != 204 and reply.status != 304:
-        headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 async def _begin_stream(stream: Stream, send: Any, request_id: str) -> None:
-    headers = [*_headers_of(stream, request_id), (b"content-type", EVENT_STREAM.encode())]
+    headers = [
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-request-id", request_id.encode()),
+        (b"cache-control", b"no-store"),
+        (b"content-type", EVENT_STREAM.encode()),
+        *stream.headers,
+    ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 

@@ -16,9 +16,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.errors import HoldfastError, Invalid, Malformed, TooMany
-from holdfast.server.http.endpoint import send_reply
 from holdfast.server.http.problems import problem
-from holdfast.server.http.route import BODY_COMPLETE, Reply
+from holdfast.server.http.reply import CLOSE, send_reply
+from holdfast.server.http.route import WHOLE_BODY, Reply
 
 HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 5.0
@@ -41,7 +41,7 @@ class ServerConfig(uvicorn.Config):
 
 
 class HeadBuffer:
-    """A transport that sends the head of a response together with the start of its body: one system call less."""
+    """What a response is written to: sends its head together with the start of its body, one system call less."""
 
     __slots__ = ("_head", "_transport")
 
@@ -55,6 +55,9 @@ class HeadBuffer:
             self._head = data
             return
         self._transport.write(data)
+
+    def write_whole(self, response: bytes) -> None:
+        self._transport.write(response)
 
     def flush(self) -> None:
         """For a response without a body, as to HEAD."""
@@ -70,7 +73,6 @@ class HeadBuffer:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    transport: HeadBuffer  # type: ignore[assignment]
     config: ServerConfig
     _reading_head = False  # a request has started, and its head is incomplete
     _head_bytes = 0  # without the first chunk
@@ -79,9 +81,12 @@ class HttpProtocol(HttpToolsProtocol):
     _head_error: HoldfastError | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _timer: asyncio.TimerHandle | None = None  # the deadline of the current wait
+    _idle_since = 0.0  # 0: a request is under way
+    _idle_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(HeadBuffer(transport))  # type: ignore[arg-type]
+        super().connection_made(transport)
+        self._responses: Any = HeadBuffer(transport)
         overloaded = len(self.connections) > self.config.connections_max
         if overloaded:
             self.app = self._too_many
@@ -89,7 +94,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timer()
-        self._unset_keepalive_if_required()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -110,7 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._start_timer(HEAD_SECONDS_MAX, self._head_timeout)
 
     def on_message_begin(self) -> None:
-        self._reading_head, self._head_bytes = True, 0
+        self._reading_head, self._head_bytes, self._idle_since = True, 0, 0.0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -120,6 +126,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_error = _head_too_large()
             raise self._head_error  # uvicorn then calls `send_400_response`
         super().on_headers_complete()
+        self.cycle.transport = self._responses
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -137,21 +144,42 @@ class HttpProtocol(HttpToolsProtocol):
     # -- after the response -----------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
-        self.transport.flush()
-        super().on_response_complete()
+        """Instead of that of uvicorn, which makes and cancels a timer for each request."""
+        self._responses.flush()
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             if self.transport.get_write_buffer_size():
                 self.loop.call_later(SEND_SECONDS_MAX, self._abort)
-        elif self.cycle.response_complete and self.cycle.more_body:
-            self._unset_keepalive_if_required()
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self.cycle.more_body:
             self._start_timer(LINGER_SECONDS, self._abort)
+        else:
+            self._wait_for_request()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.scope[BODY_COMPLETE] = True  # type: ignore[literal-required]
+        self.scope[WHOLE_BODY] = bytes(self.cycle.body)  # type: ignore[literal-required]
         if self._timer is not None:  # the rest of the body has arrived
             self._cancel_timer()
-            self._start_keep_alive()
+            self._wait_for_request()
+
+    def _wait_for_request(self) -> None:
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
+
+    def _check_idle(self) -> None:
+        self._idle_timer = None
+        if not self._idle_since:
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._idle_timer = self.loop.call_later(left, self._check_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     def timeout_keep_alive_handler(self) -> None:
         """A graceful close would wait for a client that does not read."""
@@ -174,9 +202,6 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 
-    def _start_keep_alive(self) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-
     # -- rejecting --------------------------------------------------------------------------------------------
 
     def _reject(self, error: HoldfastError) -> None:
@@ -197,7 +222,7 @@ class HttpProtocol(HttpToolsProtocol):
         error = TooMany("this server has too many connections", retry_after=1, code="too_many_connections")
         reply = problem(error, request_id)
         self.config.on_rejected(scope["method"], reply.status)
-        await send_reply(reply._replace(headers=(*reply.headers, (b"connection", b"close"))), send, request_id)
+        await send_reply(reply._replace(headers=(*reply.headers, CLOSE)), send, request_id)
 
     def _start_timer(self, seconds: float, then: Callable[[], None]) -> None:
         self._cancel_timer()

@@ -37,15 +37,16 @@ def merge_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return given
 
 
-async def read_body(receive: Any, headers: Headers, *, whole: bool = False, limit: int = BODY_BYTES_MAX) -> bytes:
-    """A body whose content-length exceeds the limit is not read at all.
-
-    `whole`: it has arrived with its head, so no timeout is needed.
-    """
+async def read_body(
+    receive: Any, headers: Headers, *, arrived: bytes | None = None, limit: int = BODY_BYTES_MAX
+) -> bytes:
+    """A body whose content-length exceeds the limit is not read at all. `arrived`: it is here already."""
     _check_content_type(headers)
     check_length(headers, limit)
-    if whole:
-        return await _collect(receive, limit)
+    if arrived is not None:
+        if len(arrived) > limit:
+            raise too_large(limit)
+        return arrived
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
             return await _collect(receive, limit)

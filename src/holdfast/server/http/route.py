@@ -21,7 +21,7 @@ Headers = Mapping[bytes, bytes]  # names in lower case; repeated headers are joi
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
 _PARAMETER = re.compile(r"\{(\w+)\}")
-BODY_COMPLETE = "holdfast.whole"  # in the ASGI scope: the whole body has arrived with the head
+WHOLE_BODY = "holdfast.body"  # in the ASGI scope: the body, if all of it has arrived before the handler starts
 
 
 class Reply(NamedTuple):

@@ -79,6 +79,7 @@ async def answering(
 def _config(app: Any) -> ServerConfig:
     return ServerConfig(
         app,
+        interface="asgi3",
         loop="none",
         http=HttpProtocol,
         ws="none",
