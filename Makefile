@@ -79,7 +79,7 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, results,
 	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.outage
 
-bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/internals/performance.md.
+bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
 
 soak: setup ## Run in full what `make test` samples (SEED=1), then random faults for SECONDS=600, then HISTORIES=10000.

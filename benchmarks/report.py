@@ -61,7 +61,7 @@ def rounds_of(scores: dict[str, Score]) -> dict[str, Any]:
     }
 
 
-def write_results(directory: Path, benchmark: str, *, quick: bool, stores: dict[str, Any]) -> Path:
+def write_results(directory: Path, benchmark: str, *, quick: bool, stores: dict[str, Any], **more: Any) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     at = datetime.now(UTC)
     path = directory / f"{benchmark}-{at:%Y%m%dT%H%M%S}-{os.getpid()}.json"
@@ -79,6 +79,7 @@ def write_results(directory: Path, benchmark: str, *, quick: bool, stores: dict[
             "holdfast": version("holdfast"),
         },
         "stores": stores,
+        **more,
     }
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"\nEvery round is in {os.path.relpath(path)}")

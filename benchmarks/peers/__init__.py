@@ -1,1 +1,1 @@
-"""Compares Holdfast with its peers on one machine (`make bench-peers`); docs/internals/performance.md shows it."""
+"""Compares Holdfast with its peers on one machine (`make bench-peers`); docs/performance.md shows it."""

@@ -22,6 +22,7 @@ class Peer:
     behind: bool = False  # whether it is measured with a million jobs behind
     multiply: str | None = None
     again: bool = False  # another setting of the peer above: enqueueing is the same
+    reference: bool = False  # no peer but a floor: it is only filled and drained
 
 
 ALL_WAYS = ("one", "bulk", "crowd")
@@ -125,6 +126,16 @@ PEERS = [
         pending="SELECT 1 FROM pgboss.job WHERE name = 'noop' AND state < 'completed'",
     ),
     Peer(
+        "raw loop",
+        "raw",
+        "postgres",
+        "{bin}/python drive.py raw_jobs work",
+        "not a job queue: one narrow table, 100 jobs a statement, no history, no leases",
+        enqueue=("one", "bulk"),
+        pending="SELECT 1 FROM raw_jobs WHERE state < 2",
+        reference=True,
+    ),
+    Peer(
         "celery",
         "celery",
         "redis",
@@ -203,5 +214,15 @@ PEERS = [
         "defaults: polls each second",
         jobs=3_000,
         pending="SELECT 1 FROM workflow_status WHERE status IN ('ENQUEUED', 'PENDING')",
+    ),
+    Peer(
+        "raw loop on SQLite",
+        "raw",
+        "sqlite",
+        "{bin}/python drive.py raw_jobs work",
+        "not a job queue: synchronous=FULL, 100 jobs a statement, no history, no leases",
+        enqueue=("one", "bulk"),
+        pending="SELECT 1 FROM raw_jobs WHERE state < 2",
+        reference=True,
     ),
 ]

@@ -41,11 +41,22 @@ def cells() -> list[Cell]:
         ),
         Cell("drain-1", "drain, 1 process", partial(drain, processes=1), fastest),
         Cell("drain-2", "drain, 2 processes", partial(drain, processes=2), fastest),
-        Cell("latency", "latency when idle", latency, quickest),
-        Cell("idle", "cost when idle", idle, only, repeated=False, applies=lambda peer: peer.store == "postgres"),
+        Cell("latency", "latency when idle", latency, quickest, applies=waits),
+        Cell(
+            "idle",
+            "cost when idle",
+            idle,
+            only,
+            repeated=False,
+            applies=lambda peer: peer.store == "postgres" and waits(peer),
+        ),
         Cell("behind", "drain, 1,000,000 behind", behind, only, repeated=False, applies=lambda peer: peer.behind),
-        Cell("recovery", "recovery after kill -9", recovery, only, repeated=False, watches=True),
+        Cell("recovery", "recovery after kill -9", recovery, only, repeated=False, watches=True, applies=waits),
     ]
+
+
+def waits(peer: Peer) -> bool:
+    return not peer.reference
 
 
 def enqueues(how: str, peer: Peer) -> bool:

@@ -18,6 +18,7 @@ REQUIREMENTS = HERE / "requirements"
 DRIVERS = HERE / "drivers"
 CACHE = ROOT / ".cache/bench-peers"
 INSTALL_SECONDS = 600
+OURS = {"holdfast": "holdfast", "raw": "asyncpg"}  # in this environment, and of which package the version is shown
 
 
 class Unavailable(Exception):
@@ -34,8 +35,8 @@ class Environment:
 
 def environment(package: str) -> Environment:
     """Ready to use, or `Unavailable`."""
-    if package == "holdfast":
-        return Environment(package, Path(sys.executable).parent, None, _installed(Path(sys.executable), package))
+    if package in OURS:
+        return Environment(package, Path(sys.executable).parent, None, _installed(Path(sys.executable), OURS[package]))
     if (REQUIREMENTS / f"{package}.json").exists():
         return _node_environment(package)
     programs = _virtual_environment(package)

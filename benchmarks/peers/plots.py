@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def plots(stores: dict[str, Any], watched: float) -> dict[str, str]:
-    """The files of docs/internals/performance/."""
+    """The files of docs/performance/."""
     peers = [(_colour(kind, peer), peer) for kind, store in stores.items() for peer in store["peers"]]
     on_postgres = [(colour, peer) for colour, peer in peers if peer in stores.get("postgres", {}).get("peers", [])]
     both = [f"{count} worker process{'es' if count > 1 else ''}" for count in (1, 2)]

@@ -1,9 +1,11 @@
-"""The table on the terminal and in docs/internals/performance.md, from the results."""
+"""The table on the terminal and in docs/performance.md, from the results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from benchmarks.peers.aims import figure
 
 Result = dict[str, Any]
 Peers = list[Result]
@@ -70,15 +72,14 @@ def _shown(peer: Result, column: Column) -> str:
 
 def better(stores: dict[str, Any]) -> dict[str, list[str]]:
     """For each figure, the peers that are better than Holdfast on PostgreSQL, and by which factor."""
-    ours = _named(stores.get("postgres", {}).get("peers", []), "holdfast")
-    others = [peer for store in stores.values() for peer in store["peers"] if peer["package"] != "holdfast"]
+    everyone = [peer for store in stores.values() for peer in store["peers"]]
+    ours = next((peer for peer in everyone if peer["name"] == "holdfast"), None)
+    others = [peer for peer in everyone if peer["package"] != "holdfast" and not peer.get("reference")]
     found = {}
     for about, cell, key, more in _COMPARED:
-        if mine := _figure(ours, cell, key):
+        if mine := figure(ours, cell, key):
             ratios = {
-                peer["name"]: figure / mine if more else mine / figure
-                for peer in others
-                if (figure := _figure(peer, cell, key))
+                peer["name"]: its / mine if more else mine / its for peer in others if (its := figure(peer, cell, key))
             }
             ahead = sorted(((ratio, name) for name, ratio in ratios.items() if ratio > 1), reverse=True)
             found[about] = [f"{name} x {ratio:.2f}" for ratio, name in ahead]
@@ -97,82 +98,3 @@ _COMPARED = [
     ("worker CPU a job", "drain-1", "cpu_micros", False),
     ("recovery after kill -9", "recovery", "seconds", False),
 ]
-
-
-# -- what Holdfast set out to reach --------------------------------------------------------------------------------
-
-
-class Aim(NamedTuple):
-    about: str
-    figure: float
-    limit: float
-    at_least: bool
-
-    @property
-    def met(self) -> bool:
-        return self.figure >= self.limit if self.at_least else self.figure <= self.limit
-
-    def told(self) -> list[str]:
-        bound = "at least" if self.at_least else "at most"
-        return [self.about, _three_digits(self.figure), f"{bound} {_three_digits(self.limit)}"]
-
-
-def _three_digits(figure: float) -> str:
-    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
-
-
-def aims(stores: dict[str, Any]) -> list[Aim]:
-    return list(_aims(stores))
-
-
-def _aims(stores: dict[str, Any]) -> Iterator[Aim]:
-    postgres, sqlite, redis = (stores.get(name, {}).get("peers", []) for name in ("postgres", "sqlite", "redis"))
-    ours, embedded = _named(postgres, "holdfast"), _named(sqlite, "holdfast on SQLite")
-    python = [peer for peer in postgres if peer is not ours and not peer["node"]]
-    for cell, factor in (("drain-1", 1.2), ("drain-2", 1.2), ("one", 1.0), ("bulk", 1.0)):
-        yield from _against(ours, cell, python, factor, "the fastest Python peer on PostgreSQL")
-    for cell in ("drain-1", "drain-2"):
-        yield from _against(ours, cell, redis, 1.0, "the fastest Python peer on Redis")
-        yield from _against(embedded, cell, [peer for peer in sqlite if peer is not embedded], 3.0, "peers on SQLite")
-    if crowd := _figure(ours, "crowd", "rate"):
-        yield Aim("20 callers, times one by one", crowd / (_figure(ours, "one", "rate") or crowd), 3.0, True)
-    for about, cell, key, limit in _LIMITS:
-        if (figure := _figure(ours, cell, key)) is not None:
-            yield Aim(about, figure, limit, key == "ratio")
-    for who, others in (("peer on PostgreSQL", postgres), ("peer of all", [*postgres, *redis])):
-        yield from _quickest(ours, [peer for peer in others if peer is not ours], f"the best {who}")
-    if (worker := _figure(ours, "drain-1", "cpu_micros")) is not None:
-        yield Aim("CPU us a job", worker + (_figure(ours, "drain-1", "store_cpu_micros") or 0.0), 200.0, False)
-
-
-_LIMITS = [
-    ("idle latency, p50 ms", "latency", "p50", 5.0),
-    ("idle latency, p99 ms", "latency", "p99", 20.0),
-    ("rate with 1,000,000 behind", "behind", "ratio", 0.9),
-    ("commits a job", "drain-1", "commits", 0.05),
-    ("WAL bytes a job", "drain-1", "wal_bytes", 2500.0),
-    ("idle transactions/s", "idle", "transactions_per_second", 2.0),
-    ("idle CPU %", "idle", "cpu_percent", 1.0),
-    ("recovery after kill -9, s", "recovery", "seconds", 5.0),
-]
-
-
-def _against(ours: Result | None, cell: str, others: Peers, factor: float, who: str) -> Iterator[Aim]:
-    rates = [rate for peer in others if (rate := _figure(peer, cell, "rate"))]
-    if rates and (rate := _figure(ours, cell, "rate")):
-        yield Aim(f"{cell}, times {who}", rate / max(rates), factor, True)
-
-
-def _quickest(ours: Result | None, others: Peers, who: str) -> Iterator[Aim]:
-    for key in ("p50", "p99"):
-        figures = [figure for peer in others if (figure := _figure(peer, "latency", key))]
-        if figures and (figure := _figure(ours, "latency", key)):
-            yield Aim(f"idle latency, {key} ms, beside {who}", figure, min(figures), False)
-
-
-def _named(peers: Peers, name: str) -> Result | None:
-    return next((peer for peer in peers if peer["name"] == name), None)
-
-
-def _figure(peer: Result | None, cell: str, key: str) -> float | None:
-    return peer["cells"].get(cell, {}).get(key) if peer else None

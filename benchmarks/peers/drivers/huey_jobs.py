@@ -1,10 +1,10 @@
-"""Huey on a SQLite file, which it leaves at synchronous=FULL."""
+"""Huey on a SQLite file at synchronous=FULL."""
 
 import common
 from common import URL, ready
 from huey import SqliteHuey
 
-huey = SqliteHuey(filename=URL.removeprefix("sqlite:///") or ":memory:", results=False)
+huey = SqliteHuey(filename=URL.removeprefix("sqlite:///") or ":memory:", results=False, fsync=True)
 
 
 @huey.task(name="noop")
