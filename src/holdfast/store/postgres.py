@@ -26,6 +26,7 @@ from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedQuery, Obser
 from holdfast.store.pool import PostgresPool
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, Statement, render
+from holdfast.store.uuid_codec import use_text_uuids
 
 log = logging.getLogger(__name__)
 
@@ -158,15 +159,18 @@ def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Cloc
     """The arguments in order; a list of tuples becomes one array per column."""
     try:
         values: list[Any] = []
+        columns: dict[str, list[tuple[Any, ...]]] = {}
         for name, place in statement.places:
             if place is None:
                 values.append(clock.database_now() if name == "now" else params[name])
             elif query.single:
                 values.append(params[name][0][place])
             else:
-                column = [row[place] for row in params[name]]
+                if name not in columns:
+                    columns[name] = list(zip(*params[name], strict=True))
+                column = columns[name][place] if columns[name] else ()
                 # unnest pads shorter arrays with NULL, so a column of NULLs need not be sent.
-                values.append([] if place and column.count(None) == len(column) else column)
+                values.append([] if place and column.count(None) == len(column) else list(column))
         return values
     except KeyError:
         check_params(query, statement, params)
@@ -467,7 +471,7 @@ async def _connect(url: str, *, pooled: bool, identity: IdentityTracker) -> Any:
     try:
         if not pooled:  # on the connection of a pooler, the settings would leak to its next client
             await connection.execute("; ".join(f"SET {setting}" for setting in (*_SETTINGS, *session_settings())))
-        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+        await use_text_uuids(connection)
         await identity.verify(await read_identity(connection, pooled=pooled), connection)
     except BaseException:
         connection.terminate()
