@@ -17,7 +17,6 @@ from holdfast.engine.hooks.create import create_with_hooks
 from holdfast.engine.idempotency import TAKEOVERS_MAX, contended, key_holders, key_locked, owner_of, repeat_of
 from holdfast.engine.insert import (
     FINGERPRINT,
-    ID,
     Batch,
     CheckedJob,
     Created,
@@ -38,26 +37,28 @@ _Answer = TypeVar("_Answer")
 
 
 async def create_all(
-    store: _Stores, ctx: EngineContext, jobs: list[NewJob], *, actor: Actor, accept: bool | None
+    store: _Stores, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None
 ) -> list[Created]:
     """Store all jobs or none: in one statement, unless an idempotency key is taken or a type has hooks."""
 
     async def write() -> list[Created]:
         if _fits_one_statement(ctx, jobs):
-            new = await _store_new(store, ctx, all_checked(jobs), actor=actor, accept=accept)
+            new = await _store_new(store, ctx, jobs, actor=actor, accept=accept)
             if made := [one for one in new if one is not None]:
                 return made
-        return await store.write(lambda tx: create(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False)
+        return await store.write(
+            lambda tx: _create_checked(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False
+        )
 
     with naming_key(jobs):
         return await unless_stale(write)
 
 
-def _fits_one_statement(ctx: EngineContext, jobs: list[NewJob]) -> bool:
+def _fits_one_statement(ctx: EngineContext, jobs: list[CheckedJob]) -> bool:
     """Not for several jobs with keys: if one key is taken, the statement would store only the other jobs."""
-    if len(jobs) > ctx.limits.batch_max or any(ctx.hooks.needs_of(job.type) for job in jobs):
+    if len(jobs) > ctx.limits.batch_max or any(map(ctx.hooks.needs_of, {one.job.type for one in jobs})):
         return False
-    return len(jobs) == 1 or all(job.idempotency_key is None for job in jobs)
+    return len(jobs) == 1 or all(one.job.idempotency_key is None for one in jobs)
 
 
 async def _store_new(
@@ -71,7 +72,8 @@ async def _store_new(
         resolved = await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
     batch = prepare(ctx, jobs, resolved, accept=accept)
     inserted = await store.write(lambda tx: insert(tx, ctx, batch, actor=actor), alone=True, retry_locked=False)
-    return [batch.made(row) if row[ID] in inserted else None for row in batch.fresh]
+    made = batch.made()
+    return [*made] if len(inserted) == len(made) else [one if one.id in inserted else None for one in made]
 
 
 async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> list[Created | Exception]:
@@ -105,7 +107,7 @@ async def _result_or_error(
 ) -> Sequence[_Answer | Exception]:
     """An unexpected error is the answer to these jobs only; other batches may be committed already."""
     try:
-        with naming_key([one.job for one in jobs]):
+        with naming_key(jobs):
             return await unless_stale(write)
     except HoldfastError:
         raise
@@ -121,9 +123,15 @@ async def create(
     `accept=False` leaves jobs in `created`, where the lifecycle has that state; None does so only where the lifecycle
     separates acceptance.
     """
-    valid, size, made = all_checked(jobs), ctx.limits.batch_max, list[Created]()
-    for start in range(0, len(valid), size):
-        for answer in await create_each(tx, ctx, valid[start : start + size], actor=actor, accept=accept):
+    return await _create_checked(tx, ctx, all_checked(jobs), actor=actor, accept=accept)
+
+
+async def _create_checked(
+    tx: Tx, ctx: EngineContext, jobs: list[CheckedJob], *, actor: Actor, accept: bool | None
+) -> list[Created]:
+    size, made = ctx.limits.batch_max, list[Created]()
+    for start in range(0, len(jobs), size):
+        for answer in await create_each(tx, ctx, jobs[start : start + size], actor=actor, accept=accept):
             if isinstance(answer, HoldfastError):
                 answer.fields["place"] = len(made)
                 raise answer
@@ -151,14 +159,16 @@ async def _create_plain(
 ) -> list[Created | HoldfastError]:
     resolved = await ctx.registry.resolve(tx, [one.job for one in jobs])
     batch = prepare(ctx, jobs, resolved, accept=accept)
-    inserted = await insert(tx, ctx, batch, actor=actor)
-    taken = [one.job for one, row in zip(jobs, batch.fresh, strict=True) if row[ID] not in inserted]
+    inserted, made = await insert(tx, ctx, batch, actor=actor), batch.made()
+    if len(inserted) == len(made):
+        return [*made]
+    taken = [one.job for one, new in zip(jobs, made, strict=True) if new.id not in inserted]
     holders = await key_holders(tx, taken)
     return [
-        batch.made(row)
-        if row[ID] in inserted
-        else await _existing(tx, ctx, one.job, row, batch, holders, actor=actor, accept=accept)
-        for one, row in zip(jobs, batch.fresh, strict=True)
+        new
+        if new.id in inserted
+        else await _existing(tx, ctx, one.job, new, row, batch, holders, actor=actor, accept=accept)
+        for one, new, row in zip(jobs, made, batch.fresh, strict=True)
     ]
 
 
@@ -166,6 +176,7 @@ async def _existing(
     tx: Tx,
     ctx: EngineContext,
     job: NewJob,
+    new: Created,
     row: tuple[Any, ...],
     batch: Batch,
     holders: dict[tuple[str, str | None], Row],
@@ -180,7 +191,7 @@ async def _existing(
         if found is not None:
             return found
         if await insert_rows(tx, ctx, [row], batch, actor=actor):
-            return batch.made(row)
+            return new
         if not (others := await key_holders(tx, [job])):  # the key was not the reason
             raise await not_inserted(tx, ctx, batch)
         holders |= others
@@ -188,12 +199,12 @@ async def _existing(
 
 
 @contextmanager
-def naming_key(jobs: list[NewJob]) -> Iterator[None]:
+def naming_key(jobs: list[CheckedJob]) -> Iterator[None]:
     """Name the key in a lock timeout: another open transaction has created a job with the same key."""
     try:
         yield
     except Locked as error:
-        keys = [job.idempotency_key for job in jobs if job.idempotency_key is not None]
+        keys = [one.job.idempotency_key for one in jobs if one.job.idempotency_key is not None]
         if not keys:  # the lock is on a lane or policy that the other transaction interns
             raise
         raise key_locked(keys) from error

@@ -14,7 +14,8 @@ from holdfast.errors import Invalid
 from holdfast.lifecycle import STATUS, Actor, State
 from holdfast.model import NewJob
 from holdfast.model.hint import HINTS_MAX, Hint
-from holdfast.model.json import encode, encode_or_none
+from holdfast.model.job import PAYLOAD_BYTES_MAX
+from holdfast.model.json import check_object, encode, encode_or_none
 from holdfast.store import Row, Tx, q
 
 
@@ -39,7 +40,8 @@ class Created(msgspec.Struct, frozen=True):
 
 
 class CheckedJob(NamedTuple):
-    """A valid job, with its payload and trace as they are stored."""
+    """A valid job, with its payload and trace as they are stored. Jobs that are alike share `job`: its payload counts
+    for none of them."""
 
     job: NewJob
     payload: str
@@ -65,6 +67,20 @@ def all_checked(jobs: list[NewJob]) -> list[CheckedJob]:
     return done
 
 
+def all_alike(job: NewJob, payloads: list[Any]) -> list[CheckedJob]:
+    """Jobs that differ only in their payloads: all else is checked once. The error names the place of a payload."""
+    common = checked(job)
+    done: list[CheckedJob] = []
+    try:
+        for payload in payloads:
+            check_object(payload, "payload")
+            done.append(CheckedJob(job, encode(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX), common.trace))
+    except Invalid as error:
+        error.fields["place"] = len(done)
+        raise
+    return done
+
+
 class Batch(NamedTuple):
     """Rows for `insert_jobs`: one per job, and one per kind (type, lane and policy), with the ids it refers to."""
 
@@ -72,8 +88,10 @@ class Batch(NamedTuple):
     kinds: list[tuple[Any, ...]]
     known: list[tuple[Any, ...]]
 
-    def made(self, row: tuple[Any, ...]) -> Created:
-        return Created(row[ID], State(self.kinds[row[_KIND] or 0][_STATE]))
+    def made(self) -> list[Created]:
+        """The answer to each row of `fresh`, if it is inserted."""
+        states = [State(kind[_STATE]) for kind in self.kinds]
+        return [Created(row[ID], states[row[_KIND] or 0]) for row in self.fresh]
 
     def hints(self) -> list[Hint]:
         """At most `HINTS_MAX` of each kind."""
@@ -96,7 +114,13 @@ def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved]
     batch = Batch([], [], [])
     numbers: dict[Resolved, int] = {}
     ids = ctx.ids.job_ids(ctx.clock.now(), len(jobs))
+    last: NewJob | None = None
+    before: tuple[Any, ...] = ()  # the columns before and after the payload: for jobs that are alike, made once
+    after: tuple[Any, ...] = ()
     for (job, payload, trace), kind, job_id in zip(jobs, resolved, ids, strict=True):
+        if job is last:
+            batch.fresh.append((job_id, *before, payload, *after))
+            continue
         number = numbers.setdefault(kind, len(numbers))
         if number == len(batch.kinds):
             needs = encode_or_none(ctx.hooks.needs_of(job.type))
@@ -104,7 +128,8 @@ def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved]
             batch.kinds.append((number, job.tenant, job.type, *_kind(kind, accept=accept, hooked=hooked), needs))
             ids_of = (kind.lane, kind.lane_digest, kind.policy_id, kind.policy_digest)
             batch.known.append((*ids_of, job.type, needs))
-        batch.fresh.append((job_id, number or None, *_particulars(job, payload, trace)))
+        before, after, last = (number or None, *_before_payload(job)), _after_payload(job, trace), job
+        batch.fresh.append((job_id, *before, payload, *after))
     return batch
 
 
@@ -123,13 +148,17 @@ def _kind(resolved: Resolved, *, accept: bool | None, hooked: bool) -> tuple[Any
     )
 
 
-def _particulars(job: NewJob, payload: str, trace: str | None) -> tuple[Any, ...]:
+def _before_payload(job: NewJob) -> tuple[Any, ...]:
     return (
         job.priority or None,  # a column in which all values are None is not sent
         job.max_attempts,
         job.run_at,
         float(job.delay_seconds) if job.delay_seconds else None,
-        payload,
+    )
+
+
+def _after_payload(job: NewJob, trace: str | None) -> tuple[Any, ...]:
+    return (
         job.idempotency_key,
         job.fingerprint() if job.idempotency_key is not None else None,
         msgspec.json.encode(sorted(set(job.tags))).decode() if job.tags else None,

@@ -267,6 +267,13 @@ class App(Definitions):
             return [await opened.creates.put(new[0])]
         return await opened.engine.create_many(new)
 
+    async def create_alike(self, new: NewJob, payloads: list[dict[str, Any]]) -> list[Created]:
+        """Jobs that differ only in their payloads, all or none."""
+        if self.settings.traces:
+            return await self.create([msgspec.structs.replace(new, payload=payload) for payload in payloads])
+        _check_outside([new])
+        return await (await self._declared()).engine.create_alike(new, payloads)
+
     def create_sync(self, new: list[NewJob], *, connection: Any = None) -> list[Created]:
         if connection is None:
             return self.run_sync(lambda: self.create(new))

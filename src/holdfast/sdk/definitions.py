@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -71,16 +72,23 @@ class Definition(CeleryNames, Generic[P, R]):
 
     async def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """One job for each mapping of arguments, all or none; not with an idempotency key, which names one job."""
-        new = self._new_jobs(calls, "enqueue_many")
-        return self._handles(await self._app.create(new, connection=self._options.connection))
+        payloads = self._payloads(calls, "enqueue_many")
+        if self._options.differ:
+            new = [self._options.new_job(self.name, payload) for payload in payloads]
+            return self._handles(await self._app.create(new, connection=self._options.connection))
+        return self._handles(await self._app.create_alike(self._options.new_job(self.name, {}), payloads))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         new = self._new_job(args, kwargs, "enqueue_sync")
         return self._handles(self._app.create_sync([new], connection=self._options.connection))[0]
 
     def enqueue_many_sync(self, calls: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        new = self._new_jobs(calls, "enqueue_many_sync")
-        return self._handles(self._app.create_sync(new, connection=self._options.connection))
+        payloads = self._payloads(calls, "enqueue_many_sync")
+        if self._options.differ:
+            new = [self._options.new_job(self.name, payload) for payload in payloads]
+            return self._handles(self._app.create_sync(new, connection=self._options.connection))
+        alike = self._options.new_job(self.name, {})
+        return self._handles(self._app.run_sync(lambda: self._app.create_alike(alike, payloads)))
 
     def _new_job(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
         self._check_arguments(kwargs, called)
@@ -99,16 +107,23 @@ class Definition(CeleryNames, Generic[P, R]):
                 help_ = help_ or f" it has {', '.join(signature.names) or 'none'}"
             raise Invalid(f"{self.name} has no parameter {name!r};{help_}", code="invalid_payload")
 
-    def _new_jobs(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[NewJob]:
+    def _payloads(self, calls: Iterable[Mapping[str, Any]], called: str) -> list[dict[str, Any]]:
         if self._options.idempotency_key is not None:
             raise InvalidField("an idempotency key names one job, not many", field="idempotency_key")
-        new = []
-        for place, call in enumerate(calls):
+        signature = self.handler.signature
+        given: list[Any] = list(calls)
+        if all(type(call) is dict for call in given):
+            with suppress(Invalid):
+                return signature.payloads(given)
+        payloads = []
+        for place, call in enumerate(given):
             try:
-                new.append(self._new_job((), _arguments(call), called))
+                arguments = _arguments(call)
+                self._check_arguments(arguments, called)
+                payloads.append(signature.payload((), arguments))
             except Invalid as error:  # name the one among thousands of calls
                 raise Invalid(f"call {place}: {error.message}", code=error.code, **error.fields) from None
-        return new
+        return payloads
 
     def _handles(self, created: list[Created]) -> list[JobHandle[R]]:
         read = self.handler.signature.returned

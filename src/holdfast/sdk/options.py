@@ -102,6 +102,11 @@ class Options:
         several = {name: names(words[name]) for name in words.keys() & {"tags", "requires", "prefers"}}
         return replace(self, **words | several)
 
+    @property
+    def differ(self) -> bool:
+        """Whether jobs of one call of `enqueue_many` differ in more than their payloads, or need a connection."""
+        return self.key_from is not None or self.connection is not None
+
     def new_job(self, job_type: str, payload: dict[str, Any]) -> NewJob:
         policy: Any = self.policy
         if self.timeout is not None:

@@ -63,6 +63,14 @@ class Signature:
             _converted(payload, self.shape, self._what, "invalid_payload")
         return payload
 
+    def payloads(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """`payload` of many calls by keyword, in a few steps for all of them."""
+        if self.open:
+            return [self.payload((), call) for call in calls]
+        payloads: list[dict[str, Any]] = _plain(calls, f"arguments of {self._type}", "invalid_payload")
+        _converted(payloads, list[self.shape], self._what, "invalid_payload")  # type: ignore[name-defined]
+        return payloads
+
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
             called = self._bound.bind_partial(*args, **kwargs).arguments

@@ -107,7 +107,7 @@ class _Creation:
         inserted = await insert(self._tx, self._ctx, batch, actor=self._actor, which=self._ctx.mine) if new else ()
         if len(inserted) < len(new):
             raise _NotTogether
-        made = [batch.made(row) for row in batch.fresh]
+        made = batch.made()
         if self._accept and (waiting := [one.id for one in made if one.waits]):
             await accept_in_create(self._tx, self._ctx, waiting, actor=self._actor)
             made = [one.accepted() for one in made]
