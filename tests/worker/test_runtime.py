@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -168,3 +169,53 @@ async def test_a_worker_whose_registration_was_deleted_ends(app: App) -> None:
         with pytest.raises(NotFound):
             await at_work.running
         at_work.running = asyncio.create_task(asyncio.sleep(0))
+
+
+async def test_a_late_request_to_stop_a_job_that_ended_does_not_stop_another(app: App) -> None:
+    """Both began in the same task, where tasks do not start eagerly."""
+    go, waiting = asyncio.Event(), asyncio.Event()
+
+    @app.job()
+    async def quick() -> None: ...
+
+    @app.job()
+    async def slow() -> str:
+        waiting.set()
+        await go.wait()
+        return "not stopped"
+
+    first, second = await quick.enqueue(), await slow.enqueue()
+    async with working(app) as at_work:
+        at_work.source.hanging["complete"] = stored = asyncio.Event()
+        await waiting.wait()
+        [ended] = [run for run in at_work.worker.slots.executions.values() if run.lease.id == first.id]
+        assert ended.finished
+        at_work.worker.executor.cancel(ended)
+        go.set()
+        stored.set()
+        assert await second.result(60) == "not stopped"
+        await first.result(60)
+
+
+async def test_the_work_of_short_jobs_is_reported_in_batches_and_needs_no_task_each(app: App) -> None:
+    @app.job()
+    async def nothing() -> None: ...
+
+    await nothing.enqueue_many([{}] * 500)
+    made: list[object] = []
+    loop = asyncio.get_running_loop()
+
+    def counted(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append(work)
+        return asyncio.Task(work, loop=loop, **options)
+
+    loop.set_task_factory(counted)
+    try:
+        async with working(app, concurrency=50) as at_work:
+            await until(lambda: everything_done(app))
+            reports = [size for verb, size in at_work.source.calls if verb == "complete"]
+    finally:
+        loop.set_task_factory(None)
+    assert sum(reports) == 500
+    assert len(reports) < 100
+    assert len(made) < 250, "a task for each claim and each turn, not for each job"

@@ -86,7 +86,7 @@ class Execution:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def cancel_task(self) -> None:
-        if self.task is not None:
+        if self.task is not None and not self.finished:  # then the task may be another job's
             self.task.cancel()
 
     def warn_of_shutdown(self) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Clock
@@ -15,6 +15,7 @@ from holdfast.model.reports import RAISED
 from holdfast.worker.context import Context
 from holdfast.worker.direct_backend import DirectBackend
 from holdfast.worker.execution import Execution, StopReason
+from holdfast.worker.first_steps import FirstSteps
 from holdfast.worker.handler import NO_MIDDLEWARE, Isolation, MiddlewareStack, invoke
 from holdfast.worker.loop_watch import current
 from holdfast.worker.outcomes import Abandoned, Failed, Outcome, Released, how
@@ -54,7 +55,7 @@ class Executor:
         self._threads = ThreadPoolExecutor(
             self._config.concurrency, thread_name_prefix="holdfast-job", initializer=unblock_signals
         )
-        self._empty_context = copy_context()  # each handler starts with a copy: no context variable leaks between jobs
+        self._first_steps = FirstSteps(self._execute, self._slots_changed, clock)
 
     async def close(self) -> None:
         if self._resources.pool is not None:
@@ -66,15 +67,18 @@ class Executor:
     def start_buffered(self) -> None:
         """Start buffered jobs in the free slots. Not those whose lease may be lost: the next heartbeat tells. Nor those
         that need a child process while none is free: the database counts their time from the claim."""
-        slots, now = self._slots, self._clock.monotonic()
+        slots, buffer, now = self._slots, self._slots.buffer, self._clock.monotonic()
         passed_over: list[Execution] = []
-        while slots.buffer and slots.free() > 0:
-            run = slots.buffer.pop_first()
+        free = slots.free() if buffer else 0
+        while buffer and free > 0:
+            run = buffer.pop_first()
             if slots.lease_overdue(run, now) or not slots.can_start(run):
                 passed_over.append(run)
             else:
                 self.start(run)
-        slots.buffer.put_back(passed_over)
+                free -= 1
+        if passed_over:
+            buffer.put_back(passed_over)
         if slots.unclaimed_children() > 0:
             slots.child_free.set()
         slots.update_idle()
@@ -88,12 +92,13 @@ class Executor:
             slots.in_children.add(run)
         slots.idle.clear()
         run.context = Context(run.lease, self._backend(run), resources.state, resources.database)
-        run.task = asyncio.get_running_loop().create_task(self._execute(run), context=self._empty_context.copy())
+        self._first_steps.add(run)
 
     def _backend(self, run: Execution) -> DirectBackend:
         return DirectBackend(run, self, self._progress, self._clock, self._resources.metrics)
 
     async def _execute(self, run: Execution) -> None:
+        run.task = asyncio.current_task()
         current.set(run)
         outcome: Outcome | None = None
         if self._resources.traces is not None:
@@ -102,7 +107,13 @@ class Executor:
             if run.handler.isolation is Isolation.PROCESS or (run.quarantined and self._resources.pool is not None):
                 outcome = await self._execute_in_child(run)
             else:
-                outcome = await self._execute_here(run)
+                assert run.context is not None  # noqa: S101
+                self._begin(run, run.cancel_task if run.handler.is_async else None)
+                returned = None if run.handler.is_async else partial(self._handler_returned, run)
+                resources = self._resources
+                outcome = await invoke(
+                    run.handler, run.context, run.lease.payload, resources.middleware, self._threads, returned
+                )
         except asyncio.CancelledError:
             if run.stop_reason is None and self._slots.stopping.is_set():
                 run.stop_reason = StopReason.SHUTDOWN
@@ -112,17 +123,9 @@ class Executor:
         self._slots.in_children.discard(run)
         self._finish(run, outcome)
 
-    async def _execute_here(self, run: Execution) -> Outcome:
-        assert run.context is not None  # noqa: S101
-        self._begin(run, run.cancel_task if run.handler.is_async else None)
-        return await invoke(
-            run.handler,
-            run.context,
-            run.lease.payload,
-            self._resources.middleware,
-            self._threads,
-            lambda: run.handler_returned(self._clock.monotonic()),
-        )
+    def _handler_returned(self, run: Execution) -> None:
+        """Called in the handler's thread."""
+        run.handler_returned(self._clock.monotonic())
 
     async def _execute_in_child(self, run: Execution) -> Outcome:
         pool, traces = self._resources.pool, self._resources.traces
@@ -259,6 +262,12 @@ class Executor:
         if run.seconds is not None:
             slots.prefetch.ended(run.seconds)
         self._report(run, run.outcome(outcome))
+        if not self._first_steps.under_way:
+            self._slots_changed()
+
+    def _slots_changed(self) -> None:
+        """Jobs have ended."""
+        slots = self._slots
         self.start_buffered()
         if not slots.capacity_changed.is_set() and slots.wanted():
             slots.capacity_changed.set()
