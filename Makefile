@@ -82,10 +82,11 @@ bench-dispatch: setup ## Measure brokers beside the database: wake-ups, results,
 bench-peers: setup ## Measure Holdfast beside its peers, each in an environment of its own; rewrites docs/performance.md.
 	$(BIN)/python -m benchmarks.peers --publish
 
-soak: setup ## Run in full what `make test` samples (SEED=1), then random faults for SECONDS=600, then HISTORIES=10000.
+soak: setup ## Run in full what `make test` samples (SEED=1), random faults for SECONDS=600, HISTORIES=10000, growth (SCALE=1).
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --soak -m sampled --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.known.outages.churn --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.extension.histories --seed $(or $(SEED),1) --histories $(or $(HISTORIES),10000)
+	$(BIN)/python -m benchmarks.growth --scale $(or $(SCALE),1)
 
 mutate: setup ## Break the code on purpose, one place at a time, and see that a test notices each.
 	$(BIN)/python -m tests.mutation.run --all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -173,8 +173,9 @@ async def job_tables(database: Database) -> dict[str, str]:
 class PostgresHost:
     """A server of our own; every database on it starts as a copy of one that was migrated."""
 
-    def __init__(self, server: PostgresServer) -> None:
+    def __init__(self, server: PostgresServer, tuning: Sequence[str] = QUIET) -> None:
         self._server = server
+        self._tuning = tuning
         self._numbers = count(1)
         self._migrated = False
 
@@ -200,6 +201,12 @@ class PostgresHost:
             await connection.close()
         return f"PostgreSQL {shown}, fsync and synchronous_commit on"
 
+    async def configure(self, *settings: str) -> None:
+        """Settings that need no restart, such as `autovacuum = on`."""
+        for setting in settings:
+            await self._administer(f"ALTER SYSTEM SET {setting}")
+        await self._administer("SELECT pg_reload_conf()")
+
     async def preload(self, extension: str) -> bool:
         """Load it into the server, where there is such an extension; before the first database is made."""
         connection = await asyncpg.connect(self._server.dsn())
@@ -215,9 +222,7 @@ class PostgresHost:
     async def _prepare(self) -> None:
         if not self._migrated:
             self._migrated = True
-            for setting in QUIET:
-                await self._administer(f"ALTER SYSTEM SET {setting}")
-            await self._administer("SELECT pg_reload_conf()")
+            await self.configure(*self._tuning)
             await self._administer("CREATE DATABASE bench_template")
             await migrate(self._server.dsn("bench_template"))
 
@@ -254,10 +259,11 @@ Host = PostgresHost | SqliteHost
 
 
 @contextmanager
-def host(store: str) -> Iterator[Host]:
+def host(store: str, *, settings: Sequence[str] = (), tuning: Sequence[str] = QUIET) -> Iterator[Host]:
+    """`settings` are those of the command line of PostgreSQL, `tuning` those that can be changed later."""
     if store == "postgres":
-        with running(durable=True) as server:
-            yield PostgresHost(server)
+        with running(durable=True, settings=settings) as server:
+            yield PostgresHost(server, tuning)
     else:
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
             yield SqliteHost(Path(directory))

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,30 +23,50 @@ from benchmarks.report import ROOT
 SLOTS = 100
 WARM_JOBS = 500
 WAIT_SECONDS = 120.0
+_WORKERS = "SELECT count(*) FROM holdfast_workers"
 _OPEN = "SELECT 1 FROM holdfast_jobs WHERE finished_at IS NULL LIMIT 1"
 
 
 async def drained(machine: Host, processes: int, jobs: int) -> dict[str, float | None]:
     """Microseconds of CPU for each job. The workers are warm, and the queue is paused until all jobs are there."""
-    async with machine.fresh() as database, _filled(database, WARM_JOBS) as calls:
-        command = [_program("holdfast"), "worker", "--app", "benchmarks.budget.jobs:app"]
-        command += ["--concurrency", str(SLOTS), "--processes", str(processes)]
-        async with _running(command, database) as process:
-            await _until_done(database, process)
-            await calls.engine.queues.pause("default")
-            await filled(calls, jobs=jobs)
-            before, at_first = await database.spent(), _family_seconds(process.pid)
-            began = time.perf_counter()
-            await calls.engine.queues.resume("default")
-            await _until_done(database, process)
-            seconds = time.perf_counter() - began
-            spent, worker = (await database.spent()).since(before), _family_seconds(process.pid) - at_first
+    async with (
+        machine.fresh() as database,
+        _filled(database, WARM_JOBS) as calls,
+        worker_process(database, processes=processes) as process,
+    ):
+        await _until_done(database, process)
+        await calls.engine.queues.pause("default")
+        await filled(calls, jobs=jobs)
+        before, at_first = await database.spent(), _family_seconds(process.pid)
+        began = time.perf_counter()
+        await calls.engine.queues.resume("default")
+        await _until_done(database, process)
+        seconds = time.perf_counter() - began
+        spent, worker = (await database.spent()).since(before), _family_seconds(process.pid) - at_first
     return {
         "worker_micros": round(1e6 * worker / jobs, 2),
         "store_micros": _store_micros(database, spent.cpu_seconds, jobs),
         "wal_bytes": spent.wal_bytes and round(spent.wal_bytes / jobs),
         "jobs_per_second": round(jobs / seconds),
     }
+
+
+@asynccontextmanager
+async def worker_process(database: Database, *, processes: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`holdfast worker` with this many processes, when all of them are registered."""
+    before = (await database.rows(_WORKERS))[0][0]
+    command = [_program("holdfast"), "worker", "--app", "benchmarks.budget.jobs:app"]
+    command += ["--concurrency", str(SLOTS), "--processes", str(processes)]
+    async with _running(command, database) as process:
+        await _until(_registered(database, before + processes), process, "the workers do not register")
+        yield process
+
+
+def _registered(database: Database, wanted: int) -> Callable[[], Awaitable[bool]]:
+    async def found() -> bool:
+        return bool((await database.rows(_WORKERS))[0][0] >= wanted)
+
+    return found
 
 
 def _store_micros(database: Database, seconds: float | None, jobs: int) -> float | None:
@@ -108,13 +128,20 @@ async def _running(command: list[str], database: Database, **options: Any) -> As
 
 
 async def _until_done(database: Database, process: asyncio.subprocess.Process) -> None:
+    async def done() -> bool:
+        return not await database.rows(_OPEN)
+
+    await _until(done, process, "the worker does not drain its queue")
+
+
+async def _until(reached: Callable[[], Awaitable[bool]], process: asyncio.subprocess.Process, otherwise: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
-    while await database.rows(_OPEN):
+    while not await reached():
         if process.returncode is not None:
             raise RuntimeError(f"the worker ended with status {process.returncode}")
         if time.monotonic() > deadline:
-            raise RuntimeError("the worker does not drain its queue")
-        await asyncio.sleep(0.05)
+            raise RuntimeError(otherwise)
+        await asyncio.sleep(0.02)
 
 
 def _family_seconds(pid: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.budget.ceiling import ceiling
@@ -32,8 +32,8 @@ def aims(results: dict[str, Any]) -> list[Aim]:
 def _aims(stores: dict[str, Any], cores: int, http: list[Result]) -> Iterator[Aim]:
     peers = {peer["name"]: peer for store in stores.values() for peer in store["peers"]}
     ours, embedded = peers.get("holdfast"), peers.get("holdfast on SQLite")
-    for about, mine, other, cell, factor in _RATIOS:
-        yield from _ratio(about, peers.get(mine), _figures([peers.get(other)], cell), cell, factor)
+    for about, name, other, cell, factor in _RATIOS:
+        yield from _ratio(about, peers.get(name), _figures([peers.get(other)], cell), cell, factor)
     yield from _second_process(ours, cores)
     for mine, kind in ((ours, "redis"), (embedded, "sqlite")):
         for cell in ("drain-1", "drain-2"):
@@ -115,7 +115,7 @@ def three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
-def _figures(others: list[Result | None], cell: str) -> list[float]:
+def _figures(others: Sequence[Result | None], cell: str) -> list[float]:
     return [rate for peer in others if (rate := figure(peer, cell, "rate"))]
 
 

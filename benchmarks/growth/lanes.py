@@ -1,0 +1,90 @@
+"""The cost of a claim with one lane and with many, of local and remote workers; and with many keys of a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from statistics import median
+from typing import Any
+
+from benchmarks.databases import Host
+from benchmarks.growth.figures import Figure, Sizes, timed
+from benchmarks.implementations import PAYLOAD, TYPE, EngineCalls
+from benchmarks.measurement import say
+from benchmarks.operations import CREATE_MAX
+from benchmarks.remote import SECRET, served
+from holdfast.client.client import Client
+from holdfast.model import NewJob
+
+LANES_MAX = 1.5  # times the cost with one lane
+KEYS_MAX = 1.3
+BY: dict[str, Callable[[int], dict[str, Any]]] = {
+    "tenants": lambda number: {"tenant": f"tenant-{number}"},
+    "queues": lambda number: {"queue": f"queue-{number}"},
+}
+
+Claim = Callable[[], Awaitable[list[Any]]]
+
+
+async def many_lanes(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
+    found: list[Figure] = []
+    one = await _costs(machine, sizes, lanes=1, by="tenants")
+    for by in BY:
+        many = await _costs(machine, sizes, lanes=sizes.lanes, by=by)
+        for case, milliseconds in many.items():
+            details = {"milliseconds": round(milliseconds, 3), "with_one_lane": round(one[case], 3)}
+            name = f"{sizes.lanes:,} {by}, {case}: claim, times one lane"
+            found.append(Figure(name, milliseconds / one[case], LANES_MAX, details=details))
+    return found
+
+
+async def limit_keys(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
+    """Jobs of as many limit keys as `sizes.lanes`, beside one key: to be measured like lanes, when there are limits."""
+    return [Figure(f"{sizes.lanes:,} limit keys: claim, times one key", None, KEYS_MAX)]
+
+
+async def _costs(machine: Host, sizes: Sizes, *, lanes: int, by: str) -> dict[str, float]:
+    """The median milliseconds of a claim: where jobs wait in every lane, and after all were canceled."""
+    async with machine.fresh() as database:
+        calls = await EngineCalls.open(database)
+        try:
+            say(f"  {lanes:,} lanes by {by}: creating")
+            await _fill(calls, lanes, by, least=4 * sizes.claims)
+            await database.settle(*calls.tables, "holdfast_lanes")
+            async with _ways(calls) as ways:
+                costs = {f"{way}, jobs waiting": await _median(claim, sizes.claims, 1) for way, claim in ways.items()}
+                say(f"  {lanes:,} lanes by {by}: canceling")
+                await calls.engine.bench.cancel_waiting(TYPE)
+                costs |= {f"{way}, all canceled": await _median(claim, sizes.claims, 0) for way, claim in ways.items()}
+        finally:
+            await calls.close()
+    return costs
+
+
+async def _fill(calls: EngineCalls, lanes: int, by: str, *, least: int) -> None:
+    """A job in each lane, and at least so many in all."""
+    jobs = [NewJob(type=TYPE, payload=PAYLOAD, **BY[by](number % lanes)) for number in range(max(lanes, least))]
+    began = time.monotonic()
+    for start in range(0, len(jobs), CREATE_MAX):
+        await calls.engine.create_many(jobs[start : start + CREATE_MAX])
+        say(f"  {lanes:,} lanes by {by}: {start:,} jobs after {time.monotonic() - began:.0f} s")
+
+
+@asynccontextmanager
+async def _ways(calls: EngineCalls) -> AsyncIterator[dict[str, Claim]]:
+    """One job, by a worker on the database and by one over HTTP."""
+    with served(calls.database.url) as url:
+        async with Client(url) as unregistered:
+            key = (await unregistered.register(SECRET, name="bench")).api_key
+        async with Client(url, key) as remote:
+            yield {"local": lambda: calls.claim(1), "remote": lambda: remote.claim(job_types=[TYPE], limit=1)}
+
+
+async def _median(claim: Claim, times: int, expected: int) -> float:
+    taken = []
+    for _ in range(times):
+        milliseconds, leases = await timed(claim)
+        assert len(leases) == expected, f"{len(leases)} jobs claimed instead of {expected}"
+        taken.append(milliseconds)
+    return median(taken)
