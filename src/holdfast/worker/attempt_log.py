@@ -46,7 +46,8 @@ class AttemptLog:
         """The reports of these are stored or rejected."""
         if self._log is None:
             for run, outcome in group:
-                _warn(run, outcome)
+                if isinstance(outcome, Failed):
+                    _warn(run, outcome)
             return
         states = [answer.state if isinstance(answer, Settled) else None for answer in answers]
         self._write(self._log, group, states)
@@ -136,8 +137,8 @@ def _went(state: State, outcome: Outcome) -> State:
     return State.RETRYING if isinstance(outcome, Failed) and state not in FINAL else state
 
 
-def _warn(run: Execution, outcome: Outcome) -> None:
-    if isinstance(outcome, Failed) and _log.isEnabledFor(logging.WARNING):
+def _warn(run: Execution, outcome: Failed) -> None:
+    if _log.isEnabledFor(logging.WARNING):
         lease = run.lease
         message = "job %s (%s), attempt %d of %d, failed: %s %.200r"
         said = (lease.id, lease.type, lease.attempt, lease.max_attempts, outcome.code, outcome.message)

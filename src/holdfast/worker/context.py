@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
@@ -67,16 +68,17 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
 class _Facts:
     """The facts of the job, and three flags that the worker may set while the handler runs."""
 
+    cancel_requested = False
+    lost = False
+    stopping = False
+    recorded_as: Recorded | None = None  # set when the handler has completed the job in a transaction
+    metrics = NO_METRICS  # those of the extension that defines the job type, by name
+    _log: _JobLog | None = None
+
     def __init__(self, lease: Lease, state: Any = None) -> None:
         self.lease = lease
         self.state = state  # what the app's lifespan yielded
-        self.cancel_requested = False
-        self.lost = False
-        self.stopping = False
         self.checkpoint: Any = lease.checkpoint
-        self.recorded_as: Recorded | None = None  # set when the handler has completed the job in a transaction
-        self.metrics = NO_METRICS  # those of the extension that defines the job type, by name
-        self._log: _JobLog | None = None
 
     @property
     def job_id(self) -> str:
@@ -145,12 +147,16 @@ class _Facts:
 
 
 class Context(_Facts):
+    _known: dict[str, Part] | None = None
+
     def __init__(self, lease: Lease, line: ContextBackend, state: Any = None, database: Database | None = None) -> None:
         super().__init__(lease, state)
         self._line, self._database = line, database
-        self._known: dict[str, Part] | None = None
-        self._asking = asyncio.Lock()
         self._unstored: dict[str, Any] = {}  # results of steps that may not be stored yet
+
+    @functools.cached_property
+    def _asking(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     async def progress(
         self,

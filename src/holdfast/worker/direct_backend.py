@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ class DirectBackend:
     """Implements `worker/context.py: ContextBackend` for one execution. Its reports go one after the other, so that the
     newest is stored last."""
 
-    __slots__ = ("_clock", "_executor", "_metrics", "_order", "_reporter", "_run")
-
     def __init__(
         self,
         run: Execution,
@@ -36,7 +35,10 @@ class DirectBackend:
     ) -> None:
         self._run, self._executor, self._reporter = run, executor, reporter
         self._clock, self._metrics = clock, metrics
-        self._order = asyncio.Lock()
+
+    @functools.cached_property
+    def _order(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     async def progress(self, report: Progress) -> None:
         run = self._run

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease
@@ -29,8 +30,7 @@ class StopReason(Enum):
     LOST = "lost"
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Execution:
+class Execution(msgspec.Struct, eq=False):
     lease: Lease
     policy: Policy
     handler: Handler
@@ -51,6 +51,8 @@ class Execution:
     stop_requested_at: float = 0.0
     recorded: Recorded | None = None  # the handler has completed the job in its own transaction
     span: Span | None = None  # where attempts are traced
+
+    __repr__ = object.__repr__  # without the payload
 
     @property
     def fragile(self) -> bool:
@@ -82,8 +84,10 @@ class Execution:
 
     @property
     def seconds_allowed(self) -> float | None:
-        limits = (self.policy.timeout_seconds, self.policy.max_runtime_seconds)
-        return min((limit for limit in limits if limit is not None), default=None)
+        timeout, longest = self.policy.timeout_seconds, self.policy.max_runtime_seconds
+        if timeout is None or longest is None:
+            return longest if timeout is None else timeout
+        return min(timeout, longest)
 
     def cancel_task(self) -> None:
         if self.task is not None and not self.finished:  # then the task may be another job's
@@ -129,27 +133,23 @@ class Execution:
         """
         if self.recorded is not None:
             return self.recorded
-        match self.stop_reason:
+        reason = self.stop_reason
+        if (reason is None or type(outcome) is Completed) and self.returned_at is not None:
+            late = self.timeout(self.returned_at)  # over before the handler ended; the monitor had not noticed yet
+        else:
+            late = None
+        match reason:
             case StopReason.LOST:
                 return Abandoned()
             case StopReason.TIMED_OUT:
                 return self.failure or Failed("timeout")
-            case None if (late := self._late) is not None:
-                return late
             case StopReason.SHUTDOWN if outcome is None or (isinstance(outcome, Failed) and not outcome.deliberate):
                 return Released()  # the interrupt caused whatever it raised
             case StopReason.CANCELED if outcome is None or _crashed(outcome):
                 return Released()
-        if isinstance(outcome, Completed) and (late := self._late) is not None:
+        if late is not None:
             return late
         return outcome if outcome is not None else Failed("E_CANCELLED", "the handler was cancelled from inside")
-
-    @property
-    def _late(self) -> Failed | None:
-        """A timeout that was over before the handler ended, although the monitor had not noticed yet."""
-        if self.begun_at is None or self.returned_at is None:
-            return None
-        return self.timeout(self.returned_at)
 
 
 def _crashed(outcome: Outcome) -> bool:

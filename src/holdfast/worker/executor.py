@@ -98,7 +98,7 @@ class Executor:
         return DirectBackend(run, self, self._progress, self._clock, self._resources.metrics)
 
     async def _execute(self, run: Execution) -> None:
-        run.task = asyncio.current_task()
+        run.task = run.task or asyncio.current_task()
         current.set(run)
         outcome: Outcome | None = None
         if self._resources.traces is not None:

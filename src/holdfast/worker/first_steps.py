@@ -51,7 +51,7 @@ class FirstSteps:
     def add(self, run: Execution) -> None:
         if self._own_tasks and self._own_tasks.get(run.lease.type):
             self._own_tasks[run.lease.type] -= 1
-            self._create_task(self._execute(run))
+            run.task = self._create_task(self._execute(run))
         else:
             self._not_begun.append(run)
             self._schedule()
@@ -87,9 +87,9 @@ class FirstSteps:
 
     # -- Python 3.11 ------------------------------------------------------------------------------------------
 
-    def _create_task(self, work: Work) -> None:
+    def _create_task(self, work: Work) -> asyncio.Task[None]:
         """The event loop keeps it until its first step, and then its job does."""
-        asyncio.get_running_loop().create_task(work, context=self._empty_context.copy())
+        return asyncio.get_running_loop().create_task(work, context=self._empty_context.copy())
 
     async def _carry(self) -> None:
         """A handler that cancelled its own task, and ended, must not cancel the next job."""
@@ -98,7 +98,9 @@ class FirstSteps:
         self.under_way = True
         try:
             while rest is None and not task.cancelling() and self._more(until):
-                rest = self._first_step(self._not_begun.popleft())
+                run = self._not_begun.popleft()
+                run.task = task
+                rest = self._first_step(run)
         finally:
             self._end_turn()
         if rest is not None:

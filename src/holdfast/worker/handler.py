@@ -62,6 +62,7 @@ class MiddlewareStack:
 
 
 NO_MIDDLEWARE = MiddlewareStack()
+NO_RESULT = Completed()
 
 
 async def invoke(
@@ -82,13 +83,16 @@ async def invoke(
         arguments = handler.signature.arguments(payload)
         if stack.middleware:
             value = await _call_through(handler, context, arguments, stack.middleware, threads)
+        elif handler.is_async:
+            value = await _called(handler, context, arguments)
         else:
-            value = await _call(handler, context, arguments, threads, returned)
+            value = await _call_in_thread(handler, context, arguments, threads, returned)
         if context.recorded_as is not None:
             return context.recorded_as
-        if isinstance(value, SAID):
+        if value is not None and isinstance(value, SAID):
             raise value
-        return Completed(handler.signature.result(value))
+        result = handler.signature.result(value)
+        return NO_RESULT if result is None else Completed(result)
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:  # also SystemExit: a handler must not end its worker
@@ -105,19 +109,23 @@ async def invoke(
         return outcome
 
 
-async def _call(
+def _called(handler: Handler, context: Context, arguments: dict[str, Any]) -> Awaitable[Any]:
+    """Of an async handler."""
+    name = handler.signature.context
+    if name is not None:
+        arguments[name] = context
+    called: Awaitable[Any] = handler.function(**arguments)
+    return called
+
+
+async def _call_in_thread(
     handler: Handler,
     context: Context,
     arguments: dict[str, Any],
     threads: Executor | None,
     returned: Callable[[], None] | None = None,
 ) -> Any:
-    name = handler.signature.context
-    if handler.is_async:
-        if name is not None:
-            arguments[name] = context
-        return await handler.function(**arguments)
-    loop = asyncio.get_running_loop()
+    name, loop = handler.signature.context, asyncio.get_running_loop()
     if name is not None:
         arguments[name] = SyncContext(context, loop)
     return await loop.run_in_executor(threads, copy_context().run, _in_thread, handler.function, arguments, returned)
@@ -142,7 +150,11 @@ async def _call_through(
     middleware: tuple[Middleware, ...],
     threads: Executor | None,
 ) -> Any:
-    call: Callable[[], Awaitable[Any]] = functools.partial(_call, handler, context, arguments, threads)
+    call: Callable[[], Awaitable[Any]]
+    if handler.is_async:
+        call = functools.partial(_called, handler, context, arguments)
+    else:
+        call = functools.partial(_call_in_thread, handler, context, arguments, threads)
     for layer in reversed(middleware):
         call = functools.partial(layer, context, call)
     return await call()

@@ -63,7 +63,7 @@ class Reporter:
         ids: Ids,
         *,
         busy: Callable[[], bool],
-        settled: Callable[[Execution], None],
+        settled: Callable[[list[Execution]], None],
         metrics: WorkerCounters | None = None,
         attempt_log: AttemptLog | None = None,
     ) -> None:
@@ -82,9 +82,10 @@ class Reporter:
         self._empty.set()
 
     def put(self, run: Execution, outcome: Outcome) -> None:
+        if not self._waiting:
+            self._empty.clear()
+            self._not_empty.set()
         self._waiting.append((run, outcome))
-        self._empty.clear()
-        self._not_empty.set()
 
     async def empty(self) -> None:
         while self._pieces or not self._empty.is_set():
@@ -155,6 +156,9 @@ class Reporter:
 
     def _settle(self, group: list[Ended], answers: Answers, *, in_piece: bool) -> list[Ended]:
         """Returns what to report again: as a failure instead, or the same later, after a hook failed."""
+        if all(type(answer) is Settled for answer in answers):  # as a rule
+            self._stored(group, answers)
+            return []
         stored: list[tuple[Ended, Settled | HoldfastError]] = []
         again: list[Ended] = []
         later: list[Ended] = []
@@ -173,7 +177,7 @@ class Reporter:
 
     def _stored(self, group: list[Ended], answers: Answers) -> None:
         for (run, _), answer in zip(group, answers, strict=True):
-            if isinstance(answer, HoldfastError):
+            if type(answer) is not Settled:
                 log.warning("job %s: its outcome was rejected: %s", run.lease.id, answer)
         for observer in self._observers:
             observer.ended(group, answers)
@@ -214,8 +218,7 @@ class Reporter:
         return [(run, Failed(error.code, error.message, permanent=isinstance(outcome, Rejected)))]
 
     def _done(self, group: list[Ended]) -> None:
-        for run, _ in group:
-            self._settled(run)
+        self._settled([run for run, _ in group])
 
 
 def _report(lease: Lease, outcome: Any) -> Report:

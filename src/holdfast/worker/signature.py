@@ -42,6 +42,7 @@ class Signature:
         self.names = tuple(parameter.name for parameter in named)
         self._bound = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in own])
         self.shape = _shape(named, hints, job_type, closed=not self.open)
+        self._all_required = all(parameter.default is parameter.empty for parameter in named)
         self._returns = _promised(hints.get("return", Any), job_type)
         self._free = self._returns is Any or self._returns is type(None)
 
@@ -82,7 +83,9 @@ class Signature:
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function; missing fields are left to its defaults."""
         shaped = _converted(payload, self.shape, self._what, "invalid_payload")
-        arguments = {name: value for name in self.names if (value := getattr(shaped, name)) is not msgspec.UNSET}
+        arguments: dict[str, Any] = msgspec.structs.asdict(shaped)
+        if not self._all_required:
+            arguments = {name: value for name, value in arguments.items() if value is not msgspec.UNSET}
         for name in payload.keys() - self.names if self.open else ():
             arguments[name] = _converted(payload[name], self._rest, f"{self._what}, {name}", "invalid_payload")
         return arguments

@@ -62,10 +62,11 @@ class Slots:
         self.executions[lease.token] = run
         return run
 
-    def remove(self, run: Execution) -> None:
-        """Its report is stored, or there is none to store."""
-        del self.executions[run.lease.token]
-        self.lease_table.clear(run.slot)
+    def remove(self, runs: list[Execution]) -> None:
+        """Their reports are stored, or there is none to store."""
+        for run in runs:
+            del self.executions[run.lease.token]
+            self.lease_table.clear(run.slot)
         self.capacity_changed.set()
 
     def running(self) -> list[Execution]:
@@ -86,11 +87,10 @@ class Slots:
 
     def lease_overdue(self, run: Execution, now: float) -> bool:
         """No heartbeat renewed the lease for so long that it may expire: another worker may have the job soon."""
-        return (
-            self.config.heartbeats
-            and run.recorded is None
-            and now - self.lease_table.valid_since(run.slot) > FENCE * run.policy.lease_seconds
-        )
+        fence = FENCE * run.policy.lease_seconds
+        if now - run.claimed_at <= fence or not self.config.heartbeats or run.recorded is not None:
+            return False
+        return now - self.lease_table.valid_since(run.slot) > fence
 
     # -- capacity ---------------------------------------------------------------------------------------------
 
