@@ -6,8 +6,7 @@ resolve policies and lanes before the transaction. `create` and `create_each` ru
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -50,8 +49,12 @@ async def create_all(
             lambda tx: _create_checked(tx, ctx, jobs, actor=actor, accept=accept), retry_locked=False
         )
 
-    with naming_key(jobs):
+    try:
         return await unless_stale(write)
+    except Locked as error:
+        if keys := _keys_of(jobs):
+            raise key_locked(keys) from error
+        raise
 
 
 def _fits_one_statement(ctx: EngineContext, jobs: list[CheckedJob]) -> bool:
@@ -107,8 +110,11 @@ async def _result_or_error(
 ) -> Sequence[_Answer | Exception]:
     """An unexpected error is the answer to these jobs only; other batches may be committed already."""
     try:
-        with naming_key(jobs):
-            return await unless_stale(write)
+        return await unless_stale(write)
+    except Locked as error:
+        if keys := _keys_of(jobs):
+            raise key_locked(keys) from error
+        raise
     except HoldfastError:
         raise
     except Exception as error:
@@ -198,13 +204,7 @@ async def _existing(
     return contended(job)
 
 
-@contextmanager
-def naming_key(jobs: list[CheckedJob]) -> Iterator[None]:
-    """Name the key in a lock timeout: another open transaction has created a job with the same key."""
-    try:
-        yield
-    except Locked as error:
-        keys = [one.job.idempotency_key for one in jobs if one.job.idempotency_key is not None]
-        if not keys:  # the lock is on a lane or policy that the other transaction interns
-            raise
-        raise key_locked(keys) from error
+def _keys_of(jobs: list[CheckedJob]) -> list[str]:
+    """Whose lock may have timed out: another open transaction has created a job with the same key. Without keys, the
+    lock is on a lane or policy that it interns."""
+    return [one.job.idempotency_key for one in jobs if one.job.idempotency_key is not None]

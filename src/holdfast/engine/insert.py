@@ -175,7 +175,7 @@ async def insert(
     tx: Tx, ctx: EngineContext, batch: Batch, *, actor: Actor, which: Which = EngineContext.plain
 ) -> set[str]:
     """Insert in the order of keys, so that two batches with the same keys cannot deadlock. Returns the stored ids."""
-    fresh = sorted(batch.fresh, key=lambda row: row[_KEY] or "")
+    fresh = batch.fresh if len(batch.fresh) == 1 else sorted(batch.fresh, key=lambda row: row[_KEY] or "")
     rows = await insert_rows(tx, ctx, fresh, batch, actor=actor, which=which)
     if not rows and any(row[_KEY] is None for row in fresh):  # a taken key cannot be the reason
         raise await not_inserted(tx, ctx, batch)

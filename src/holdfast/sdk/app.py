@@ -333,6 +333,8 @@ class App(Definitions):
         return opened if isinstance(opened.engine.store, SqliteStore) else await self._declared()
 
     def _undeclared(self, opened: OpenEngine) -> list[JobType]:
+        if self.handlers.keys() <= opened.declared:
+            return []
         return [self.handlers[name].job_type for name in sorted(self.handlers.keys() - opened.declared)]
 
     async def close(self) -> None:

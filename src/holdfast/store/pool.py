@@ -28,14 +28,20 @@ class PostgresPool:
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    def idle(self) -> Any:
+        """An idle connection, to be returned with `release`; None if there is none."""
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            self._all.discard(connection)
+        return None
+
     async def acquire(self) -> Any:
         """A connection, to be returned with `release`."""
         while True:
-            while self._idle:
-                connection, _ = self._idle.pop()
-                if not connection.is_closed():
-                    return connection
-                self._all.discard(connection)
+            if (connection := self.idle()) is not None:
+                return connection
             if len(self._all) + self._opening < self._size:
                 return await self._open()
             if (connection := await self._wait_for_connection()) is not None:

@@ -158,13 +158,17 @@ class PostgresTx(Tx):
 def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Clock) -> list[Any]:
     """The arguments in order; a list of tuples becomes one array per column."""
     try:
+        if query.single:
+            rows = {name: params[name][0] for name in query.tables}
+            return [
+                rows[name][place] if place is not None else clock.database_now() if name == "now" else params[name]
+                for name, place in statement.places
+            ]
         values: list[Any] = []
         columns: dict[str, list[tuple[Any, ...]]] = {}
         for name, place in statement.places:
             if place is None:
                 values.append(clock.database_now() if name == "now" else params[name])
-            elif query.single:
-                values.append(params[name][0][place])
             else:
                 if name not in columns:
                     columns[name] = list(zip(*params[name], strict=True))
@@ -284,7 +288,7 @@ class PostgresStore:
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
         last: BaseException | None = None
-        backoff = Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
+        backoff: Backoff | None = None
         for _ in range(TRIES_MAX):
             try:
                 return await run(work)  # type: ignore[no-any-return]
@@ -298,6 +302,7 @@ class PostgresStore:
                 last = error
             except asyncpg.PostgresError as error:
                 raise map_postgres_error(str(error.sqlstate), str(error), self.label) from error
+            backoff = backoff or Backoff(self._ids, PAUSE_SECONDS, PAUSE_MAX_SECONDS)
             await self._clock.sleep(backoff.next())
         message = f"PostgreSQL failed {TRIES_MAX} times in a row, nothing was written: "
         raise StoreUnavailable(f"{message}{failure_kind(last)}", full=f"{message}{driver_message(last)}") from last
@@ -326,8 +331,10 @@ class PostgresStore:
         self.identity.prepare = prepare
 
     async def _acquire(self) -> Any:
-        with ObservedStep(self.on_query, CONNECT, self._clock):
-            connection = await self._connections.acquire()
+        connection = self._connections.idle()
+        if connection is None:
+            with ObservedStep(self.on_query, CONNECT, self._clock):
+                connection = await self._connections.acquire()
         connection.replication_unconfirmed = False  # left by earlier work that failed
         if self._detector is not None:
             self._detector.start()
