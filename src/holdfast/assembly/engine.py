@@ -25,6 +25,7 @@ from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings, load, migrate_command
 from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.notify import Notifier, hint_sender, queue_waker
+from holdfast.store.result_signals import result_signals
 from holdfast.store.wake_sockets import WakeSender
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class OpenEngine:
             await self.dispatch.close()
         if self.notifier is not None:
             await self.notifier.close()
+        await self.engine.results.close()
 
     def abandon(self) -> None:
         """Its event loop does not run, or cannot wait: close the sockets and send nothing more."""
@@ -150,6 +152,8 @@ class OpenEngine:
             self.engine.ctx.later.drop()
         if self.notifier is not None:
             self.notifier.drop()
+        if self.engine.results.signals is not None:
+            self.engine.results.signals.drop()
         if isinstance(self.engine.store, PostgresStore):
             self.engine.store.abandon()
 
@@ -169,6 +173,7 @@ async def open_all(settings: Settings, app: AppParts) -> OpenEngine:
         await engine.close()
         raise
     engine.ctx.wakers.append(by_database if dispatch is None else dispatch.sender)
+    engine.results.signals = result_signals(engine.store, settings.url, app.clock, app.ids)
     return OpenEngine(engine, Batcher(engine.create_many), notifier=notifier, dispatch=dispatch)
 
 

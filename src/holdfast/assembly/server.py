@@ -57,6 +57,7 @@ async def open_server(settings: Settings, app: AppParts, *, allow_local: bool) -
         presence = await open_presence(settings.url, clock, ids, queues=None, loops=loops)
         stack.push_async_callback(presence.close)
         opened.engine.ctx.wakers.append(queue_waker(presence.wake))
+        await presence.share(opened.engine.results.signals)
         listener, rotation = _listener(opened.dispatch, presence, ids), Rotation(clock, ids)
         server = _server_state(
             settings, app, opened, presence, listener, rotation, loops=loops, allow_local=allow_local

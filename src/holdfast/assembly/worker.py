@@ -160,6 +160,7 @@ async def _database_backend(app: App, options: WorkerOptions, slots: int, loops:
     waker = queue_waker(presence.wake)
     engine.ctx.wakers.append(waker)
     try:
+        await presence.share(engine.results.signals)
         registered = await engine.workers.register(
             name=options.name,
             capabilities=options.capabilities,

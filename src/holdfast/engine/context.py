@@ -61,6 +61,7 @@ class EngineContext:
     observers: list[Observer] = field(default_factory=list)
     timing: Timing | None = None
     wakers: list[Wake] = field(default_factory=list)
+    ended: Callable[[list[str]], None] | None = None  # gets the ids of jobs after the commit that ended them
     later: DeferredHints | None = None  # on the event loop of the store's connections and the wakers
     reaped: int = 0  # leases that this engine has reaped
     given_with_hooks: set[str] = field(default_factory=set)  # jobs with hooks that were claimed through this engine

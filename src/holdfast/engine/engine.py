@@ -39,6 +39,7 @@ from holdfast.engine.policy_settings import PolicySettings
 from holdfast.engine.polls.operations import Polls
 from holdfast.engine.reads.operations import Reads
 from holdfast.engine.registry import PolicyRegistry, unless_stale
+from holdfast.engine.result_waits import ResultWaits
 from holdfast.engine.webhooks.operations import Webhooks
 from holdfast.engine.within import Within
 from holdfast.errors import HoldfastError, StoreError, WorkerDisabled
@@ -63,7 +64,7 @@ from holdfast.store.deferred_hints import DeferredHints
 
 class Engine(Component):
     """The verbs of jobs. Other operations are grouped by topic: `reads`, `polls`, `maintenance`, `job_types`,
-    `workers`, `queues`, `keys`, `sessions`, `extensions`, `webhooks`, `audit` and `bench`."""
+    `workers`, `queues`, `keys`, `sessions`, `extensions`, `webhooks`, `results`, `audit` and `bench`."""
 
     def __init__(
         self,
@@ -93,6 +94,8 @@ class Engine(Component):
         self.job_types, self.webhooks, self.audit = JobTypes(store, ctx), Webhooks(store, ctx), Audit(store, ctx)
         self.keys, self.sessions, self.workers = Keys(store, ctx), Sessions(store, ctx), Workers(store, ctx)
         self.queues, self.extensions, self.bench = Queues(store, ctx), Extensions(store, ctx), Bench(store, ctx)
+        self.results = ResultWaits(store, ctx)
+        ctx.ended = self.results.ended
         store.identity.on_change.append(ctx.registry.forget)
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
@@ -112,6 +115,7 @@ class Engine(Component):
 
     async def close(self) -> None:
         self.flush_hints()
+        await self.results.close()
         await self.store.close()
 
     # -- creating ---------------------------------------------------------------------------------------------

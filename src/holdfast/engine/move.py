@@ -6,9 +6,11 @@ from typing import Any
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.moves import run_effects
-from holdfast.lifecycle import Actor
+from holdfast.lifecycle import FINAL, Actor, State
 from holdfast.store import Row, Tx
 from holdfast.store.queries import Query
+
+NEVER_END = (None, "claim")  # moves after which a job goes on; None: it was created, or no state has changed
 
 
 async def move(
@@ -38,7 +40,17 @@ async def move(
         tx.after_commit(lambda: _notify(ctx, wanted, rows, actor))
     if rows and timing is not None:
         tx.after_commit(lambda: timing.record(wanted, rows))
+    if rows and query.move not in NEVER_END:
+        tx.after_commit(lambda: _tell_of_ended(ctx, query, rows))
     return rows
+
+
+def _tell_of_ended(ctx: EngineContext, query: Query, rows: list[Row]) -> None:
+    """To callers that wait for results."""
+    if ctx.ended is not None:
+        all_ended = query.ends == State.SUCCEEDED  # rows that are fetched in brief have no state
+        if ids := [row["id"] for row in rows if all_ended or row["state"] in FINAL]:
+            ctx.ended(ids)
 
 
 def _notify(ctx: EngineContext, query: Query, rows: list[Row], actor: Actor) -> None:

@@ -49,14 +49,9 @@ class JobHandle(CeleryNames, Generic[R]):
 
     async def result(self, timeout: float | None = None) -> R:
         """Waits for the result. `JobFailed` if the job ended otherwise, `TimeoutError` after `timeout` seconds."""
-        clock, pause = self._app.clock, POLL_FIRST_SECONDS
-        until = None if timeout is None else clock.monotonic() + timeout
-        while not (job := await self.get()).final:
-            left = pause if until is None else min(pause, until - clock.monotonic())
-            if left <= 0:
-                raise TimeoutError(f"job {self.id} is still {job.status} after {timeout:g} s")
-            await clock.sleep(left)
-            pause = min(POLL_SECONDS, pause * 1.5)
+        job = await (await self._engine()).results.wait(self.id, timeout)
+        if not job.final:
+            raise TimeoutError(f"job {self.id} is still {job.status} after {timeout:g} s")
         if job.state is not State.SUCCEEDED:
             raise failure_of(job)
         return job.result if self._read is None else self._read(job.result)

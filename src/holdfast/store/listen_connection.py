@@ -1,11 +1,11 @@
-"""The LISTEN connection of a process to PostgreSQL: it holds an advisory lock and reconnects when it is lost."""
+"""The LISTEN connection of a process to PostgreSQL: it holds advisory locks and reconnects when it is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -16,10 +16,11 @@ from holdfast.ids import Ids
 from holdfast.outage_log import outage
 from holdfast.store.connect import DATABASE_ERRORS, open_connection, session_settings
 from holdfast.store.error_mapping import driver_message, failure_kind, unreachable
-from holdfast.store.notify import CHANNEL
 from holdfast.store.postgres import is_pooled
 
-LISTEN = "listen for hints"
+T = TypeVar("T")
+
+LISTEN = "listen for notifications"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 DRIVER_SECONDS = 3600.0  # above ANSWER_SECONDS, so that the driver's own timeout never fires
@@ -28,11 +29,26 @@ PING_SECONDS, PING_MAX_SECONDS = 5.0, 300.0  # for a single process, and for one
 RECONNECT_SECONDS = (0.1, 0.5)
 
 
+class Subscription(NamedTuple):
+    """`hear` gets each payload on the channel; an empty one after a reconnect, when some may have been missed.
+
+    `lock`: an advisory lock to hold meanwhile, shared, because the server may keep a lost session for a while.
+    """
+
+    channel: str
+    hear: Callable[[str], None]
+    lock: int | None = None
+
+    def receive(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        self.hear(str(payload))
+
+
 class ListenConnection:
     """`number` increases with each reconnect: between two numbers the server may have restarted."""
 
-    def __init__(self, url: str, key: int, clock: Clock, ids: Ids, wake: Callable[[str], None]) -> None:
-        self._url, self._key, self._clock, self._ids, self._wake = url, key, clock, ids, wake
+    def __init__(self, url: str, clock: Clock, ids: Ids, *subscriptions: Subscription) -> None:
+        self._url, self._clock, self._ids = url, clock, ids
+        self._subscriptions = list(subscriptions)
         self.number = 0
         self._ping_seconds = PING_SECONDS
         self._connection: asyncpg.Connection[Any] | None = None
@@ -42,10 +58,10 @@ class ListenConnection:
 
     @classmethod
     async def open(
-        cls, url: str, key: int, clock: Clock, ids: Ids, wake: Callable[[str], None], loops: Loops
+        cls, url: str, clock: Clock, ids: Ids, loops: Loops, *subscriptions: Subscription
     ) -> ListenConnection | None:
-        """None behind a pooler, which would lend the server connection, with its lock, to other clients."""
-        session = cls(url, key, clock, ids, wake)
+        """None behind a pooler, which would lend the server connection, with its locks, to other clients."""
+        session = cls(url, clock, ids, *subscriptions)
         try:
             if not await session._connect():
                 return None
@@ -62,13 +78,30 @@ class ListenConnection:
         """Scale the ping interval: all processes together ping about as often as one alone."""
         self._ping_seconds = min(PING_SECONDS * live, PING_MAX_SECONDS)
 
+    async def add(self, subscription: Subscription) -> None:
+        """Raises if the connection is lost; the subscription is then made by the reconnect."""
+        self._subscriptions.append(subscription)
+        await self._use(lambda connection: _subscribe(connection, [subscription]))
+
+    async def remove(self, subscription: Subscription) -> None:
+        """Raises if the connection is lost; then nothing is left to remove."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+            await self._use(lambda connection: connection.remove_listener(subscription.channel, subscription.receive))
+            if subscription.lock is not None:
+                await self.rows("SELECT pg_advisory_unlock_shared($1)", subscription.lock)
+
     async def rows(self, sql: str, *values: Any) -> list[Any]:
+        found: list[Any] = await self._use(lambda connection: connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
+        return found
+
+    async def _use(self, work: Callable[[asyncpg.Connection[Any]], Coroutine[Any, Any, T]]) -> T:
         connection = self._connection
         if connection is None:
             raise StoreUnavailable("connection to PostgreSQL lost; reconnecting")
         try:
             async with self._busy:
-                return await _with_timeout(connection.fetch(sql, *values, timeout=DRIVER_SECONDS))
+                return await _with_timeout(work(connection))
         except DATABASE_ERRORS as error:
             connection.terminate()
             lost = "connection to PostgreSQL lost: "
@@ -83,6 +116,12 @@ class ListenConnection:
             with contextlib.suppress(*DATABASE_ERRORS):
                 await connection.close(timeout=1)
 
+    def abandon(self) -> None:
+        """Its event loop does not run, or cannot wait: close the socket."""
+        if self._connection is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the socket
+                self._connection.terminate()
+
     # -- reconnecting -----------------------------------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
@@ -92,7 +131,8 @@ class ListenConnection:
             while not await self._reconnected():
                 continue
             outage.succeeded(LISTEN)
-            self._wake("")  # notifications in between were missed
+            for subscription in self._subscriptions:
+                subscription.hear("")
 
     async def _until_lost(self) -> None:
         while not await self._clock.within(self._lost, self._ping_seconds):
@@ -116,9 +156,11 @@ class ListenConnection:
                 await connection.close(timeout=1)
                 return False
             settings = "; ".join(f"SET {setting}" for setting in ("idle_session_timeout = 0", *session_settings()))
-            # Shared: after a network failure the server may keep the old session for a while.
-            await connection.execute(f"{settings}; SELECT pg_advisory_lock_shared({self._key})")
-            await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, payload: self._wake(payload))
+            await connection.execute(settings)
+            made: list[Subscription] = []
+            while new := [each for each in self._subscriptions if each not in made]:  # also those added meanwhile
+                await _subscribe(connection, new)
+                made += new
         except BaseException:
             connection.terminate()
             raise
@@ -136,7 +178,14 @@ class ListenConnection:
             self._lost.set()
 
 
-async def _with_timeout(asking: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+async def _subscribe(connection: asyncpg.Connection[Any], subscriptions: Iterable[Subscription]) -> None:
+    if locks := [f"pg_advisory_lock_shared({each.lock})" for each in subscriptions if each.lock is not None]:
+        await connection.execute(f"SELECT {', '.join(locks)}")
+    for each in subscriptions:
+        await connection.add_listener(each.channel, each.receive)
+
+
+async def _with_timeout(asking: Coroutine[Any, Any, T]) -> T:
     """Wait up to ANSWER_SECONDS, without the time in which the event loop is blocked."""
     task = asyncio.ensure_future(asking)
     try:

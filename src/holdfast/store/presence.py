@@ -14,10 +14,11 @@ from holdfast.background import Loops
 from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.store.advisory_locks import worker_lock
-from holdfast.store.listen_connection import ListenConnection
+from holdfast.store.listen_connection import ListenConnection, Subscription
 from holdfast.store.lock_files import LockFiles
 from holdfast.store.migrate import dialect_of, sqlite_path
-from holdfast.store.notify import SqliteChangeDetector, WakeSignal, decode_queues
+from holdfast.store.notify import CHANNEL, SqliteChangeDetector, WakeSignal, decode_queues
+from holdfast.store.result_signals import PostgresResultSignals, ResultSignals
 from holdfast.store.wake_sockets import HINTS, WakeDirectory, WakeSocket
 
 POLL_SECONDS = 0.05  # how often a waiting process checks whether its SQLite file has changed
@@ -82,6 +83,9 @@ class Presence:
     def set_live_processes(self, live: int) -> None:
         """The number of live processes, which share the load of pings on the server."""
 
+    async def share(self, results: ResultSignals | None) -> None:
+        """Let the results that this process waits for, and those that others wait for, use its connection."""
+
     async def close(self) -> None: ...
 
 
@@ -145,6 +149,7 @@ class PostgresPresence(Presence):
     """
 
     _session: ListenConnection | None = None
+    _results: PostgresResultSignals | None = None
 
     @classmethod
     async def open(
@@ -156,7 +161,7 @@ class PostgresPresence(Presence):
         def wake(payload: str) -> None:
             presence.wake(decode_queues(payload))
 
-        presence._session = await ListenConnection.open(url, key, clock, ids, wake, loops)
+        presence._session = await ListenConnection.open(url, clock, ids, loops, Subscription(CHANNEL, wake, key))
         if presence._session is None:
             log.warning("PostgreSQL is behind a pooler: no LISTEN/NOTIFY; a crash is detected when leases expire")
         return presence
@@ -184,7 +189,14 @@ class PostgresPresence(Presence):
         if self._session is not None:
             self._session.set_live_processes(live)
 
+    async def share(self, results: ResultSignals | None) -> None:
+        if self._session is not None and isinstance(results, PostgresResultSignals):
+            self._results = results
+            await results.use(self._session)
+
     async def close(self) -> None:
+        if self._results is not None:
+            await self._results.leave()
         if self._session is not None:
             await self._session.close()
 

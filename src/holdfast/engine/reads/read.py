@@ -103,6 +103,15 @@ async def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
     return Job.from_row(row)
 
 
+async def jobs(tx: Tx, job_ids: list[str]) -> list[Job | HoldfastError]:
+    """Each job, or why there is none."""
+    plausible = [job_id for job_id in job_ids if is_uuid(job_id)]
+    found = {row["id"]: Job.from_row(row) for row in (await tx.all(q.jobs_by_id, ids=plausible) if plausible else ())}
+    missing = [job_id for job_id in job_ids if job_id not in found]
+    reasons = dict(zip(missing, await _missing(tx, [(each, None) for each in missing]), strict=True)) if missing else {}
+    return [found.get(job_id) or reasons[job_id] for job_id in job_ids]
+
+
 async def beginning(tx: Tx, text: str, *, limit: int) -> list[str]:
     """The job ids with this prefix, oldest first."""
     digits = text.replace("-", "")
