@@ -15,7 +15,9 @@ from typing import Any
 
 from benchmarks import load
 from benchmarks.budget.ceiling import ceiling
+from benchmarks.budget.drainers import beside_processes
 from benchmarks.budget.shares import QUICK, Sizes, rows, shares
+from benchmarks.budget.stacks import stacks
 from benchmarks.budget.statements import STATEMENTS, round_trips, statements
 from benchmarks.budget.workers import drained, profiled, syncs
 from benchmarks.databases import Host, PostgresHost, host
@@ -33,6 +35,10 @@ async def budget(store: str, machine: Host, sizes: Sizes) -> dict[str, Any]:
     if isinstance(machine, PostgresHost):
         found |= await statements(machine, sizes.hundreds) | {"statements_known": loaded}
         found["round_trips"] = await round_trips(machine, sizes.round_trips)
+        found["stacks"] = await stacks(machine, sizes.hundreds * sizes.slices)
+        found["processes"] = await beside_processes(
+            machine, by_100=sizes.hundreds * sizes.slices, by_1=sizes.singles * sizes.slices, rounds=sizes.rounds
+        )
     else:
         found["syncs_per_job"] = await syncs(machine, sizes.worker)
     found["workers"] = {str(count): await drained(machine, count, sizes.worker) for count in (1, 2)}
@@ -49,9 +55,12 @@ def limits(store: str, found: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     by_100 = found["parts"]["operations"]["claim+complete by 100"]["all"]
     one, two = found["workers"]["1"], found["workers"]["2"]
+    [beside_two] = [each for each in found["processes"] if (each["by"], each["processes"]) == (100, 2)]
     figures = [
         ("database, claim+complete by 100, CPU us a job", by_100["cpu_micros"], STORE_MICROS_MAX),
         ("database, claim+complete by 100, WAL bytes a job", by_100["wal_bytes"], WAL_BYTES_MAX),
+        ("the same by two processes, CPU us a job", beside_two["cpu_micros"], STORE_MICROS_MAX),
+        ("the same by two processes, WAL bytes a job", beside_two["wal_bytes"], WAL_BYTES_MAX),
         ("database beside one worker process, CPU us a job", one["store_micros"], STORE_MICROS_MAX),
         ("database beside two worker processes, CPU us a job", two["store_micros"], STORE_MICROS_MAX),
         ("one worker process, CPU us a job", one["worker_micros"], WORKER_MICROS_MAX),
@@ -96,6 +105,26 @@ def show(store: str, found: dict[str, Any]) -> None:
 
 
 def _show_statements(found: dict[str, Any]) -> None:
+    whole = found["parts"]["operations"]["claim+complete by 100"]["all"]["cpu_micros"] or 0.0
+    if found["stacks"]:
+        print_table(
+            "Claim and complete by 100, for each job: where PostgreSQL spends its CPU time",
+            ["", "share", "us"],
+            [[each["stage"], f"{each['share']:.1%}", f"{each['share'] * whole:.1f}"] for each in found["stacks"]],
+        )
+    print_table(
+        "Claim and complete, for each job: in PostgreSQL, beside one and two processes",
+        ["by", "processes", "CPU us", "WAL bytes"],
+        [
+            [
+                f"{each['by']}",
+                f"{each['processes']}",
+                shown(each["cpu_micros"], ",.1f"),
+                shown(each["wal_bytes"], ",.0f"),
+            ]
+            for each in found["processes"]
+        ],
+    )
     print_table(
         "One round trip, whatever it carries",
         ["", "CPU us"],

@@ -27,6 +27,7 @@ from benchmarks import (
 )
 from benchmarks.backlogs import backlogs
 from benchmarks.brokers import MODES
+from benchmarks.budget import stacks
 from benchmarks.budget.parts import without_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(3, of="benchmarks")]
@@ -61,7 +62,17 @@ def test_the_budget_names_the_cost_of_every_part(store: str, tmp_path: Path) -> 
         by_100 = operations["claim+complete by 100"]
         assert by_100["without"]["rows of holdfast_events"]["wal_bytes"] < by_100["all"]["wal_bytes"]
         assert {each["of"] for each in found["wal"]} & {"holdfast_jobs", "holdfast_events"} or not found["wal"]
-        assert len(found["limits"]) == 6
+        assert [(each["by"], each["processes"]) for each in found["processes"]] == [(100, 1), (100, 2), (1, 1), (1, 2)]
+        assert len(found["limits"]) == 8
+
+
+def test_a_sample_of_the_database_belongs_to_its_most_specific_stage() -> None:
+    stack = ["_bt_search", "_bt_doinsert", "[unknown]", "ExecInsertIndexTuples", "standard_ExecutorRun", "PostgresMain"]
+    sample = "\n".join(f"\t  5c7ccd {function}" for function in stack)
+    assert stacks.stage_of(sample) == "inserts into indexes"
+    assert stacks.stage_of("\t  1 heap_update\n\t 2 standard_ExecutorRun") == "heap: update"
+    assert stacks.stage_of("\t  1 hash_search\n\t 2 [unknown]") == stacks.REST
+    assert stacks.shares(f"{sample}\n\n{sample}\n") == [{"stage": "inserts into indexes", "share": 1.0}]
 
 
 def test_rows_that_are_taken_away_are_those_of_the_named_table_alone() -> None:
