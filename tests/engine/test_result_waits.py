@@ -18,7 +18,7 @@ from holdfast.lifecycle import State
 from holdfast.model import Job, NewJob
 from holdfast.model.reports import Complete
 from holdfast.settings import Settings
-from holdfast.store import PostgresStore, open_store, result_signals
+from holdfast.store import PostgresStore, listen_connection, open_store, result_signals
 from holdfast.store.migrate import sqlite_path
 from holdfast.store.presence import open_presence
 from holdfast.store.result_signals import ENDED, PostgresResultSignals, decode_ends, encode_ends
@@ -236,6 +236,27 @@ async def test_an_engine_without_signals_polls(store_url: str, silent: Engine) -
     await finish(other)
     assert (await task).final
     await other.close()
+
+
+async def test_behind_a_pooler_results_are_polled_for_with_growing_pauses(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pooled(_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(listen_connection, "is_pooled", pooled)
+    opened = [await open_all(Settings(database_url=fresh_postgres_url), AppParts()) for _ in range(2)]
+    waiting, other = Process(opened[0]), Process(opened[1])
+    job_id = (await other.engine.create(NewJob(type="echo"))).id
+    task = asyncio.create_task(waiting.results.wait(job_id, PATIENCE))
+    await until(lambda: waiting.statements["ended_jobs"] >= 3)
+    assert waiting.results._pause > result_waits.FIRST_SECONDS
+    assert waiting.results.signals is not None
+    assert not waiting.results.signals.listening
+    await finish(other.engine)
+    assert (await task).final
+    for each in opened:
+        await each.close()
 
 
 async def test_a_job_that_is_pruned_during_the_wait_raises_not_found(

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import App
+from holdfast.engine import Engine
 from holdfast.ids import Ids
+from holdfast.store import open_store
 from holdfast.store import presence as presence_module
 from holdfast.store.migrate import migrate, sqlite_path
 from holdfast.store.notify import decode_queues
-from holdfast.store.presence import Presence, open_presence
+from holdfast.store.presence import FEW_PROCESSES, Presence, open_presence
 from holdfast.store.wake_sockets import HINTS, RESULTS, WakeDirectory, WakeSender, WakeSocket
 from tests.store.alive import living
 from tests.worker.in_process import until
@@ -105,6 +107,26 @@ async def test_an_enqueued_job_wakes_the_workers_of_its_queue_without_a_poll(
             await asyncio.to_thread(ship.enqueue_sync)
         assert await waiting
     await asyncio.to_thread(app.close_sync)
+
+
+async def test_a_hint_means_work_and_a_change_of_the_file_does_not(fresh_sqlite_url: str) -> None:
+    """After a mere change a worker looks before it claims; so do the workers of many processes after a hint."""
+    await migrate(fresh_sqlite_url)
+    directory = WakeDirectory(sqlite_path(fresh_sqlite_url))
+    presence = await open_presence(fresh_sqlite_url, queues=["parcels"])
+    directory.send(HINTS, encoded({"parcels"}))
+    assert (await presence.wait(LONG), presence.exact) == (True, True)
+    engine = Engine(await open_store(fresh_sqlite_url))
+    await engine.workers.register()
+    directory.send(HINTS, encoded({"letters"}))  # for others
+    assert (await presence.wait(LONG), presence.exact) == (True, False)
+    presence.wake({"parcels"})  # from this process
+    assert (await presence.wait(LONG), presence.exact) == (True, True)
+    presence.set_live_processes(FEW_PROCESSES + 1)
+    presence.wake({"parcels"})
+    assert (await presence.wait(LONG), presence.exact) == (True, False)
+    await engine.close()
+    await presence.close()
 
 
 async def test_a_worker_whose_socket_cannot_be_made_polls_the_file(

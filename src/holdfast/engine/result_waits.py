@@ -80,7 +80,7 @@ class ResultWaits(Component):
 
     def _remove(self, job_id: str, waiter: Waiter) -> None:
         if not waiter.cancel() and not waiter.cancelled():
-            waiter.exception()  # or asyncio logs that nobody asked for it
+            waiter.exception()  # or asyncio logs that it was never retrieved
         self._waiting[job_id].remove(waiter)
         if not self._waiting[job_id]:
             del self._waiting[job_id]

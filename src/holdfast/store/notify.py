@@ -36,10 +36,12 @@ class WakeSignal:
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
+    def is_for(self, queues: Collection[str] | None) -> bool:
+        return self._queues is None or queues is None or not self._queues.isdisjoint(queues)
+
     def wake(self, queues: Collection[str] | None = None) -> None:
         """There may be work in these queues, or in any. Thread-safe."""
-        is_for_others = self._queues is not None and queues is not None and self._queues.isdisjoint(queues)
-        if self._event.is_set() or is_for_others:
+        if self._event.is_set() or not self.is_for(queues):
             return
         if _running_loop() is self._loop:
             self._event.set()

@@ -22,6 +22,7 @@ from holdfast.store.result_signals import PostgresResultSignals, ResultSignals
 from holdfast.store.wake_sockets import HINTS, WakeDirectory, WakeSocket
 
 POLL_SECONDS = 0.05  # how often a waiting process checks whether its SQLite file has changed
+FEW_PROCESSES = 4  # on a SQLite file: more of them look before they claim, or all would want its only lock at once
 
 _LIVE = ".live"  # an instance name with this suffix belongs to a process that holds a lock while it lives
 _NAME = re.compile(r"[A-Za-z0-9_-]+-\d+-[0-9a-f]{16}\.live")
@@ -47,7 +48,7 @@ class Presence:
     """
 
     session_number = 0
-    exact = True  # a hint means work; otherwise only that something was written
+    exact = True  # the last hint means work; otherwise only that something was written: look before a claim
 
     def __init__(self, ids: Ids, queues: Collection[str] | None) -> None:
         self._signal = WakeSignal(queues)
@@ -100,10 +101,17 @@ class SqlitePresence(Presence):
         self._files = LockFiles(path.with_name(f"{path.name}.workers"))
         self._detector = SqliteChangeDetector(path, ids)
         self._name = self._hold()
+        self.wake = self._wake
+        self._hinted = False
+        self._few = True
         self._socket = WakeSocket(WakeDirectory(path), HINTS, ids, self._hear)
 
     def _hear(self, datagram: bytes) -> None:
-        self.wake(decode_queues(datagram.decode(errors="replace")))
+        self._wake(decode_queues(datagram.decode(errors="replace")))
+
+    def _wake(self, queues: Collection[str] | None = None) -> None:
+        self._hinted = self._hinted or self._signal.is_for(queues)
+        self._signal.wake(queues)
 
     def _hold(self) -> str:
         try:
@@ -123,10 +131,14 @@ class SqlitePresence(Presence):
             return await super().wait(seconds)
         finally:
             self._next_poll.cancel()
+            self.exact, self._hinted = self._hinted and self._few, False
+
+    def set_live_processes(self, live: int) -> None:
+        self._few = live <= FEW_PROCESSES
 
     def _poll(self) -> None:
         if self._detector.any():
-            self.wake()
+            self._signal.wake()
         self._next_poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
     async def dead(self, instances: Iterable[str]) -> set[str]:

@@ -28,7 +28,7 @@ from holdfast.store.wake_sockets import RESULTS, WakeDirectory, WakeSender, Wake
 ENDED, AWAITED = "holdfast_results", "holdfast_waits"  # channels: jobs that have ended; a process begins to wait
 LOCK = lock_key("results")
 END_CHARS = 8
-QUIET_SECONDS = 1.0  # for how long a sender believes that nobody waits
+QUIET_SECONDS = 1.0  # for how long a sender believes that no process waits
 
 Hear = Callable[[Sequence[str] | None], None]
 
