@@ -248,9 +248,11 @@ async def test_behind_a_pooler_results_are_polled_for_with_growing_pauses(
     opened = [await open_all(Settings(database_url=fresh_postgres_url), AppParts()) for _ in range(2)]
     waiting, other = Process(opened[0]), Process(opened[1])
     job_id = (await other.engine.create(NewJob(type="echo"))).id
+    began = waiting.engine.clock.monotonic()
     task = asyncio.create_task(waiting.results.wait(job_id, PATIENCE))
-    await until(lambda: waiting.statements["ended_jobs"] >= 3)
-    assert waiting.results._pause > result_waits.FIRST_SECONDS
+    await until(lambda: waiting.statements["ended_jobs"] >= 8)
+    pauses = [result_waits.FIRST_SECONDS * result_waits.GROWTH**n for n in range(8)]
+    assert waiting.engine.clock.monotonic() - began >= sum(pauses)
     assert waiting.results.signals is not None
     assert not waiting.results.signals.listening
     await finish(other.engine)

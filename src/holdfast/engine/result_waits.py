@@ -167,7 +167,8 @@ class ResultWaits(Component):
     async def _open(self, signals: ResultSignals) -> None:
         with suppress(StoreError):  # then polling has to do
             await signals.listen(self._hear)
-            self._hear(None)  # what ended before
+            if signals.listening:
+                self._hear(None)  # what ended before
 
     async def _rest(self) -> None:
         if self.signals is not None:
