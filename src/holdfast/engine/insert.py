@@ -15,7 +15,7 @@ from holdfast.lifecycle import STATUS, Actor, State
 from holdfast.model import NewJob
 from holdfast.model.hint import HINTS_MAX, Hint
 from holdfast.model.job import PAYLOAD_BYTES_MAX
-from holdfast.model.json import check_object, encode, encode_or_none
+from holdfast.model.json import encode, encode_objects, encode_or_none
 from holdfast.store import Row, Tx, q
 
 
@@ -69,16 +69,9 @@ def all_checked(jobs: list[NewJob]) -> list[CheckedJob]:
 
 def all_alike(job: NewJob, payloads: list[Any]) -> list[CheckedJob]:
     """Jobs that differ only in their payloads: all else is checked once. The error names the place of a payload."""
-    common = checked(job)
-    done: list[CheckedJob] = []
-    try:
-        for payload in payloads:
-            check_object(payload, "payload")
-            done.append(CheckedJob(job, encode(payload, "payload", max_bytes=PAYLOAD_BYTES_MAX), common.trace))
-    except Invalid as error:
-        error.fields["place"] = len(done)
-        raise
-    return done
+    trace = checked(job).trace
+    texts = encode_objects(payloads, "payload", max_bytes=PAYLOAD_BYTES_MAX)
+    return [CheckedJob(job, text, trace) for text in texts]
 
 
 class Batch(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import msgspec
@@ -42,6 +43,21 @@ def encode_object(value: Any, what: str, *, max_bytes: int) -> str:
     """Like `encode`, for a value that must be an object."""
     check_object(value, what)
     return encode(value, what, max_bytes=max_bytes)
+
+
+def encode_objects(values: Iterable[Any], what: str, *, max_bytes: int) -> list[str]:
+    """`encode_object` of many; the error has the place of the first that is refused, in its fields."""
+    done: list[str] = []
+    try:
+        for value in values:
+            if type(value) is dict and _is_plain(value, DEPTH_MAX) and len(data := _encode(value)) <= max_bytes:
+                done.append(data.decode())
+            else:
+                done.append(encode_object(value, what, max_bytes=max_bytes))
+    except Invalid as error:
+        error.fields["place"] = len(done)
+        raise
+    return done
 
 
 def check_object(value: Any, what: str) -> None:
