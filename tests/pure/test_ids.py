@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.clock import to_micros
-from holdfast.ids import Ids, SeededIds, is_uuid, uuid7_floor
+from holdfast.ids import Ids, SeededIds, are_uuids, is_uuid, uuid7_floor
 
 NOW = datetime(2026, 7, 1, 12, 30, 45, 123_456, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
@@ -85,3 +85,18 @@ def test_only_the_one_canonical_spelling_is_an_id(text: Any) -> None:
     """SQLite compares text and PostgreSQL UUIDs: with one spelling both agree."""
     assert not is_uuid(text)
     assert is_uuid("abcdef00-0000-0000-0000-000000000000")
+
+
+@given(st.lists(st.text("0123456789abcdefA- ,", max_size=40) | st.uuids().map(str)), st.data())
+def test_many_ids_are_checked_at_once_as_one_by_one(texts: list[str], data: Any) -> None:
+    assert are_uuids(texts) == all(map(is_uuid, texts))
+    whole = [str(data.draw(st.uuids())) for _ in range(3)]
+    assert are_uuids(whole)
+    place, found = data.draw(st.integers(0, 35)), data.draw(st.sampled_from("0f-A, é"))
+    changed = whole[0][:place] + found + whole[0][place + 1 :]
+    assert are_uuids([changed, *whole]) == is_uuid(changed)
+
+
+def test_what_is_no_text_is_no_id() -> None:
+    bad: Any = [str(uuid.uuid4()), None]
+    assert not are_uuids(bad)

@@ -12,14 +12,14 @@ MOVES = st.lists(st.sampled_from(["append", "pop_first", "put_back", "remove", "
 
 
 class Run:
-    """All that a buffer asks of an execution is answered by its `needs_child`."""
+    """All that a buffer asks of an execution is `needs_child`."""
 
     def __init__(self, needs_child: bool) -> None:
         self.needs_child = needs_child
 
 
 def buffer_of(runs: list[Run]) -> Buffer:
-    buffer: Any = Buffer(lambda run: run.needs_child)  # type: ignore[attr-defined]
+    buffer: Any = Buffer()
     for run in runs:
         buffer.append(run)
     return buffer  # type: ignore[no-any-return]
@@ -55,9 +55,15 @@ def test_its_count_is_always_what_a_look_at_each_job_would_find(moves: list[str]
 
 def test_no_job_is_looked_at_when_the_count_is_asked_for() -> None:
     asked: list[Any] = []
-    buffer: Any = Buffer(lambda run: bool(asked.append(run)))
+
+    class Asked:
+        @property
+        def needs_child(self) -> bool:
+            return bool(asked.append(self))
+
+    buffer: Any = Buffer()
     for _ in range(100):
-        buffer.append(Run(False))
+        buffer.append(Asked())
     for _ in range(100):
         assert buffer.for_children == 0
     assert len(asked) == 100, "once for each job"

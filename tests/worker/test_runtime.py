@@ -1,7 +1,9 @@
 """The worker runtime: claiming, prefetching, and disabled workers."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from contextvars import ContextVar
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from holdfast import App
 from holdfast.errors import NotFound
 from holdfast.lifecycle import State
+from holdfast.worker.context import Context
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from tests.worker.in_process import everything_done, is_done, until, working
 
@@ -219,3 +222,28 @@ async def test_the_work_of_short_jobs_is_reported_in_batches_and_needs_no_task_e
     assert sum(reports) == 500
     assert len(reports) < 100
     assert len(made) < 250, "a task for each claim and each turn, not for each job"
+
+
+async def test_what_a_job_leaves_is_freed_without_the_garbage_collector(app: App) -> None:
+    """References in a circle would make it run over all jobs in memory, again and again."""
+    contexts: list[weakref.ref[Context]] = []
+
+    @app.job()
+    async def quick(ctx: Context) -> None:
+        contexts.append(weakref.ref(ctx))
+
+    @app.job()
+    async def waiting(ctx: Context) -> None:
+        contexts.append(weakref.ref(ctx))
+        await asyncio.sleep(0)
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with working(app) as at_work:
+            await quick.enqueue_many([{}] * 5)
+            await waiting.enqueue_many([{}] * 5)
+            await until(lambda: len(contexts) == 10 and not at_work.worker.slots.executions)
+            await until(lambda: [one for one in contexts if one() is not None] == [], seconds=5)
+    finally:
+        gc.enable()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes
-from holdfast.engine.leases import Refusal, check_worker, in_rounds, settle_or_refuse, token_rows
+from holdfast.engine.leases import Refusal, check_worker, in_rounds, plausible, settle_or_refuse, token_rows
 from holdfast.engine.move import move
 from holdfast.lifecycle import Actor, State
 from holdfast.model.job import RESULT_BYTES_MAX
 from holdfast.model.json import encode
 from holdfast.model.reports import Complete, Settled
 from holdfast.store import Tx, q
+
+_SUCCEEDED = State.SUCCEEDED  # in a module it is found faster than in its class
 
 
 @in_rounds
@@ -22,10 +24,10 @@ async def complete(tx: Tx, ctx: EngineContext, worker: str, items: list[Complete
     async def settle(which: Which, some: list[Complete]) -> dict[str, Settled]:
         if which == ctx.mine and ctx.hooks.guarded("complete") and not await _allowed(tx, ctx, some, worker):
             return {}
-        rows = sorted((item.id, item.token, texts[item.id]) for item in some if item.plausible)
+        rows = sorted([(item.id, item.token, texts[item.id]) for item in plausible(some)])
         query = which(q.complete_jobs)
         moved = await move(tx, ctx, query, actor=Actor.WORKER, brief=True, done=rows, worker=worker)
-        return {row["id"]: Settled(row["id"], State.SUCCEEDED) for row in moved}
+        return {job: Settled(job, _SUCCEEDED) for job in [row["id"] for row in moved]}
 
     settled = await in_two_passes(tx, ctx, "complete", items, settle)
     return [

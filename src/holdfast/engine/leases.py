@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast.engine.context import EngineContext
 from holdfast.engine.preconditions import extension_missing
 from holdfast.errors import HoldfastError, InvalidField, LeaseLost
-from holdfast.ids import is_uuid
+from holdfast.ids import are_uuids, is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job, Lease
 from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
@@ -29,7 +29,14 @@ def check_worker(worker: str) -> None:
 
 def token_rows(leases: Sequence[HeldLease]) -> list[tuple[str, str]]:
     """In the order of ids, so that two batches cannot deadlock."""
-    return sorted((lease.id, lease.token) for lease in leases if lease.plausible)
+    return sorted([(lease.id, lease.token) for lease in plausible(leases)])
+
+
+def plausible(leases: Sequence[_Item]) -> Sequence[_Item]:
+    """Those that a claim can have issued."""
+    if are_uuids([text for lease in leases for text in (lease.id, lease.token)]):
+        return leases
+    return [lease for lease in leases if lease.plausible]
 
 
 def in_rounds(

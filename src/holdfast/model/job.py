@@ -250,7 +250,7 @@ class UnreadableJob(Exception):
         self.id, self.token = job_id, token
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):  # JSON refers to nothing that contains it
     """A job that a worker holds: what it needs to run it, and the lease token for its reports."""
 
     id: str

@@ -14,6 +14,8 @@ from holdfast.model.history import PartReport
 from holdfast.model.names import Name
 from holdfast.model.numbers import Seconds
 
+# `gc=False` below: JSON contains no reference to what contains it, so the garbage collector need not look there.
+
 CONTEXT_BYTES_MAX = 16 * 1024  # of JSON that explains an error
 
 
@@ -34,7 +36,7 @@ _WIRE_NAMES = {
 }
 
 
-class HeldLease(msgspec.Struct, frozen=True, rename=_WIRE_NAMES, forbid_unknown_fields=True):
+class HeldLease(msgspec.Struct, frozen=True, gc=False, rename=_WIRE_NAMES, forbid_unknown_fields=True):
     """A job and the token it is held by."""  # the docstring is in the OpenAPI document
 
     id: str
@@ -126,7 +128,7 @@ class Withdrawn(msgspec.Struct, frozen=True):
     asked: bool = False
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The answer to complete, fail, release and reject: where the job went."""
 
     id: str

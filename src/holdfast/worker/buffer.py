@@ -7,7 +7,7 @@ That number is asked for each time a job ends: counted each time, a buffer of 1,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 
 class Buffer:
-    def __init__(self, needs_child: Callable[[Execution], bool]) -> None:
+    def __init__(self) -> None:
         self._runs: deque[Execution] = deque()
-        self._needs_child = needs_child
         self.for_children = 0  # how many of them need a child process
 
     def __len__(self) -> int:
@@ -28,25 +27,25 @@ class Buffer:
 
     def append(self, run: Execution) -> None:
         self._runs.append(run)
-        self.for_children += self._needs_child(run)
+        self.for_children += run.needs_child
 
     def pop_first(self) -> Execution:
         run = self._runs.popleft()
-        self.for_children -= self._needs_child(run)
+        self.for_children -= run.needs_child
         return run
 
     def put_back(self, runs: list[Execution]) -> None:
         """In front of the others, in this order."""
         self._runs.extendleft(reversed(runs))
-        self.for_children += sum(map(self._needs_child, runs))
+        self.for_children += sum(run.needs_child for run in runs)
 
     def remove(self, run: Execution) -> None:
         self._runs.remove(run)
-        self.for_children -= self._needs_child(run)
+        self.for_children -= run.needs_child
 
     def discard(self, runs: set[Execution]) -> None:
         self._runs = deque(run for run in self._runs if run not in runs)
-        self.for_children = sum(map(self._needs_child, self._runs))
+        self.for_children = sum(run.needs_child for run in self._runs)
 
     def clear(self) -> list[Execution]:
         """Returns what was in it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,6 +24,8 @@ class DirectBackend:
     """Implements `worker/context.py: ContextBackend` for one execution. Its reports go one after the other, so that the
     newest is stored last."""
 
+    __slots__ = ("_clock", "_executor", "_metrics", "_order", "_reporter", "_run")
+
     def __init__(
         self,
         run: Execution,
@@ -35,13 +36,11 @@ class DirectBackend:
     ) -> None:
         self._run, self._executor, self._reporter = run, executor, reporter
         self._clock, self._metrics = clock, metrics
-
-    @functools.cached_property
-    def _order(self) -> asyncio.Lock:
-        return asyncio.Lock()
+        self._order: asyncio.Lock | None = None  # made for the first report
 
     async def progress(self, report: Progress) -> None:
         run = self._run
+        self._order = self._order or asyncio.Lock()
         async with self._order:
             run.progress_at = self._clock.monotonic()
             try:

@@ -36,6 +36,7 @@ class Execution(msgspec.Struct, eq=False):
     handler: Handler
     claimed_at: float
     slot: int  # in the lease table
+    needs_child: bool = False  # it runs in a child process, where this worker has them
     started: bool = False  # it occupies a slot of the worker
     begun_at: float | None = None  # since when its handler can run
     progress_at: float = 0.0  # set when it begins
@@ -115,6 +116,10 @@ class Execution(msgspec.Struct, eq=False):
             if self.interrupt is not None:
                 self.interrupt()
         return True
+
+    def forget(self) -> None:
+        """Its report is stored: without references in a circle it needs no garbage collector."""
+        self.context = self.interrupt = None
 
     def handler_returned(self, now: float) -> None:
         """Called in the handler's thread."""

@@ -75,7 +75,7 @@ class Executor:
             if slots.lease_overdue(run, now) or not slots.can_start(run):
                 passed_over.append(run)
             else:
-                self.start(run)
+                self._start(run, now)
                 free -= 1
         if passed_over:
             buffer.put_back(passed_over)
@@ -84,13 +84,16 @@ class Executor:
         slots.update_idle()
 
     def start(self, run: Execution) -> None:
+        self._start(run, self._clock.monotonic())
+        self._slots.idle.clear()
+
+    def _start(self, run: Execution, now: float) -> None:
         slots, resources = self._slots, self._resources
         run.started = True
-        slots.started_at = self._clock.monotonic()
+        slots.started_at = now
         slots.busy += 1
-        if slots.needs_child(run):
+        if run.needs_child:
             slots.in_children.add(run)
-        slots.idle.clear()
         run.context = Context(run.lease, self._backend(run), resources.state, resources.database)
         self._first_steps.add(run)
 
@@ -104,7 +107,7 @@ class Executor:
         if self._resources.traces is not None:
             run.span = self._resources.traces.begun(run.lease)
         try:
-            if run.handler.isolation is Isolation.PROCESS or (run.quarantined and self._resources.pool is not None):
+            if run.needs_child or run.handler.isolation is Isolation.PROCESS:
                 outcome = await self._execute_in_child(run)
             else:
                 assert run.context is not None  # noqa: S101

@@ -65,11 +65,11 @@ class WaitForChildren(Snooze):
 SAID = (Permanent, Retry, Reject, Snooze)  # by raising it, or by returning it
 
 
-class Completed(msgspec.Struct, frozen=True, tag="completed"):
+class Completed(msgspec.Struct, frozen=True, gc=False, tag="completed"):
     result: Any = None
 
 
-class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+class Recorded(msgspec.Struct, frozen=True, gc=False, tag="recorded"):
     """The handler completed the job in a transaction of its own, which is committed: there is nothing to report."""
 
     result: Any = None

@@ -43,7 +43,7 @@ class Slots:
             name for name in self.types if pool is None or handlers[name].isolation is not Isolation.PROCESS
         ]
         self.executions: dict[str, Execution] = {}  # by token: buffered, running, or waiting for their report
-        self.buffer = Buffer(self.needs_child)  # claimed, not started
+        self.buffer = Buffer()  # claimed, not started
         self.busy = 0
         self.stuck: set[Execution] = set()  # given up on: their threads and tasks still occupy slots
         self.in_children: set[Execution] = set()  # in a child process, or about to be
@@ -58,7 +58,10 @@ class Slots:
 
     def add(self, lease: Lease, policy: Policy, now: float) -> Execution:
         slot = self.lease_table.put(lease, policy.lease_seconds, heartbeat_seconds=policy.heartbeat_seconds)
-        run = Execution(lease, policy, self._handlers[lease.type], now, slot)
+        handler = self._handlers[lease.type]
+        run = Execution(lease, policy, handler, now, slot)
+        if self._pool is not None and (handler.isolation is Isolation.PROCESS or run.quarantined):
+            run.needs_child = True
         self.executions[lease.token] = run
         return run
 
@@ -67,6 +70,7 @@ class Slots:
         for run in runs:
             del self.executions[run.lease.token]
             self.lease_table.clear(run.slot)
+            run.forget()
         self.capacity_changed.set()
 
     def running(self) -> list[Execution]:
@@ -116,11 +120,8 @@ class Slots:
         """Free children that no buffered job needs."""
         return max(0, self.free_children() - self.buffer.for_children)
 
-    def needs_child(self, run: Execution) -> bool:
-        return self._pool is not None and (run.handler.isolation is Isolation.PROCESS or run.quarantined)
-
     def can_start(self, run: Execution) -> bool:
-        return not self.needs_child(run) or self.free_children() > 0
+        return not run.needs_child or self.free_children() > 0
 
     def startable_types(self) -> list[str]:
         """While no child process is free: the types that need none, if there are any."""
