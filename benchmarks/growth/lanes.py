@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.databases import Host
+from benchmarks.databases import Database, Host
 from benchmarks.growth.figures import Figure, Sizes, timed
 from benchmarks.implementations import PAYLOAD, TYPE, EngineCalls
 from benchmarks.measurement import say
@@ -24,6 +24,14 @@ BY: dict[str, Callable[[int], dict[str, Any]]] = {
     "queues": lambda number: {"queue": f"queue-{number}"},
 }
 
+
+class Cost(NamedTuple):
+    """The median time of a claim, which counts, and its CPU time in the database (on SQLite in this process)."""
+
+    milliseconds: float
+    cpu_micros: float | None
+
+
 Claim = Callable[[], Awaitable[list[Any]]]
 
 
@@ -32,10 +40,10 @@ async def many_lanes(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
     one = await _costs(machine, sizes, lanes=1, by="tenants")
     for by in BY:
         many = await _costs(machine, sizes, lanes=sizes.lanes, by=by)
-        for case, milliseconds in many.items():
-            details = {"milliseconds": round(milliseconds, 3), "with_one_lane": round(one[case], 3)}
+        for case, cost in many.items():
+            details = {"with_many": cost._asdict(), "with_one": one[case]._asdict()}
             name = f"{sizes.lanes:,} {by}, {case}: claim, times one lane"
-            found.append(Figure(name, milliseconds / one[case], LANES_MAX, details=details))
+            found.append(Figure(name, cost.milliseconds / one[case].milliseconds, LANES_MAX, details=details))
     return found
 
 
@@ -44,8 +52,8 @@ async def limit_keys(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
     return [Figure(f"{sizes.lanes:,} limit keys: claim, times one key", None, KEYS_MAX)]
 
 
-async def _costs(machine: Host, sizes: Sizes, *, lanes: int, by: str) -> dict[str, float]:
-    """The median milliseconds of a claim: where jobs wait in every lane, and after all were canceled."""
+async def _costs(machine: Host, sizes: Sizes, *, lanes: int, by: str) -> dict[str, Cost]:
+    """Of a claim: where jobs wait in every lane, and after all were canceled."""
     async with machine.fresh() as database:
         calls = await EngineCalls.open(database)
         try:
@@ -53,10 +61,14 @@ async def _costs(machine: Host, sizes: Sizes, *, lanes: int, by: str) -> dict[st
             await _fill(calls, lanes, by, least=4 * sizes.claims)
             await database.settle(*calls.tables, "holdfast_lanes")
             async with _ways(calls) as ways:
-                costs = {f"{way}, jobs waiting": await _median(claim, sizes.claims, 1) for way, claim in ways.items()}
+                costs = {
+                    f"{way}, jobs waiting": await _cost(database, claim, sizes.claims, 1) for way, claim in ways.items()
+                }
                 say(f"  {lanes:,} lanes by {by}: canceling")
                 await calls.engine.bench.cancel_waiting(TYPE)
-                costs |= {f"{way}, all canceled": await _median(claim, sizes.claims, 0) for way, claim in ways.items()}
+                costs |= {
+                    f"{way}, all canceled": await _cost(database, claim, sizes.claims, 0) for way, claim in ways.items()
+                }
         finally:
             await calls.close()
     return costs
@@ -81,10 +93,11 @@ async def _ways(calls: EngineCalls) -> AsyncIterator[dict[str, Claim]]:
             yield {"local": lambda: calls.claim(1), "remote": lambda: remote.claim(job_types=[TYPE], limit=1)}
 
 
-async def _median(claim: Claim, times: int, expected: int) -> float:
-    taken = []
+async def _cost(database: Database, claim: Claim, times: int, expected: int) -> Cost:
+    taken, before = [], await database.spent()
     for _ in range(times):
         milliseconds, leases = await timed(claim)
         assert len(leases) == expected, f"{len(leases)} jobs claimed instead of {expected}"
         taken.append(milliseconds)
-    return median(taken)
+    spent = (await database.spent()).since(before).cpu_seconds
+    return Cost(round(median(taken), 3), None if spent is None else round(1e6 * spent / times, 1))
