@@ -164,7 +164,8 @@ async def test_the_first_hint_is_sent_at_once_and_later_ones_are_combined(
     send({"last"})
     await send.close()  # sends what is pending
     send({"too late"})
-    await until(lambda: heard.queues[-1] == ["last"])
+    await until(lambda: "last" in (heard.queues[-1] or ()))
+    assert "too late" not in str(heard.queues)
 
 
 async def test_a_datagram_reaches_every_socket_of_its_kind_and_no_other(directory: WakeDirectory, heard: Heard) -> None:
@@ -183,6 +184,7 @@ async def test_a_process_that_does_not_read_delays_no_sender_and_hears_again_whe
     for _ in range(2000):  # the event loop does not run: nothing is read
         directory.send(HINTS, [b"x" * 4000])
     await until(lambda: heard.datagrams)
+    assert b"" in heard.datagrams, "some were dropped: any queue may have work"
     directory.send(HINTS, [b"again"])
     await until(lambda: b"again" in heard.datagrams)
     assert len(heard.datagrams) < 2000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
@@ -23,6 +24,7 @@ LINGER_SECONDS = 10.0  # after the last wait, signals are still received: anothe
 Waiter = asyncio.Future[Job]
 
 _polling: set[int] = set()  # of this process, one for each event loop: together they poll as often as one
+os.register_at_fork(after_in_child=_polling.clear)
 
 
 class ResultWaits(Component):

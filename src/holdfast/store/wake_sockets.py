@@ -19,6 +19,7 @@ HINTS, RESULTS = "hints", "results"  # what a socket is for: the suffix of its n
 PAUSE_SECONDS = 0.005  # between two wake-ups by one sender: those in between are batched
 DATAGRAM_BYTES_MAX = 8000
 DATAGRAMS_MAX = 64  # read in one turn of the event loop
+BACKLOG = 10  # datagrams that wait: Linux may have dropped more of them
 ADDRESS_BYTES_MAX = 100  # Linux allows 108 bytes, macOS 104
 _DESCRIPTORS = "/proc/self/fd"  # a shorter address for a long path, on Linux
 
@@ -105,7 +106,8 @@ class WakeDirectory:
 
 
 class WakeSocket:
-    """The socket of one waiter of this process; `receive` gets each datagram in the running event loop.
+    """The socket of one waiter of this process; `receive` gets each datagram in the running event loop, and an empty
+    one if others may have been dropped.
 
     Without a socket (a directory that cannot be written, a system without them) it receives nothing.
     """
@@ -137,13 +139,13 @@ class WakeSocket:
             self._socket = None
 
     def _read(self) -> None:
-        for _ in range(DATAGRAMS_MAX):
-            if self._socket is None:
-                return
-            try:
-                datagram = self._socket.recv(DATAGRAM_BYTES_MAX)
-            except OSError:  # no more
-                return
+        datagrams: list[bytes] = []
+        with contextlib.suppress(OSError):  # there are no more
+            while self._socket is not None and len(datagrams) < DATAGRAMS_MAX:
+                datagrams.append(self._socket.recv(DATAGRAM_BYTES_MAX))
+        if len(datagrams) >= BACKLOG:
+            datagrams.append(b"")
+        for datagram in datagrams:
             self._receive(datagram)
 
 
