@@ -15,7 +15,15 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, open_store
-from holdfast.store.notify import CHANNEL, Notifier, WakeSignal, hint_sender, queue_waker
+from holdfast.store.notify import (
+    CHANNEL,
+    PAUSE_LONE_SECONDS,
+    PAUSE_SECONDS,
+    Notifier,
+    WakeSignal,
+    hint_sender,
+    queue_waker,
+)
 from holdfast.store.presence import Presence, open_presence
 from tests.servers.postgres import running
 from tests.worker.in_process import until
@@ -167,6 +175,33 @@ async def test_the_first_notification_is_sent_immediately_and_later_ones_are_com
     await notifier.close()
     said = await notifications.queues(2)
     assert said == [["first"], sorted(f"q{number}" for number in range(20))]
+
+
+class RecordedPauses(Clock):
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await super().sleep(seconds)
+
+
+async def test_commits_that_follow_each_other_are_told_of_sooner_than_commits_that_come_together(
+    notifications: RecordedNotifications,
+) -> None:
+    """A caller that waits for each of its jobs must not wait for the pause that many callers need."""
+    clock = RecordedPauses()
+    notifier = Notifier(notifications.store, clock)
+    for number in range(3):
+        notifier({f"q{number}"})
+        await notifier.flush()
+    assert clock.pauses == [PAUSE_LONE_SECONDS] * 3
+    notifier({"first"})
+    await asyncio.sleep(0)
+    for number in range(5):
+        notifier({f"q{number}"})
+    await notifier.close()
+    assert clock.pauses[3] == PAUSE_LONE_SECONDS < PAUSE_SECONDS <= clock.pauses[4]
 
 
 async def test_close_sends_pending_notifications(notifications: RecordedNotifications) -> None:

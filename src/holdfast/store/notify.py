@@ -23,6 +23,7 @@ CHANNEL = "holdfast_hints"
 ANY = "*"
 PAYLOAD_BYTES_MAX = 7900  # PostgreSQL allows less than 8000
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.025  # between two NOTIFYs: hints in between are batched
+PAUSE_LONE_SECONDS = 0.002  # after a NOTIFY for a single commit: one follows the other, as when a caller waits for each
 PAUSE_SHARE = 50  # the pause is this many times the duration of the NOTIFY: under load hints must not cost throughput
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ class BatchedNotifier:
         self._store = store
         self._clock = clock
         self._waiting: set[str] = set()
+        self._commits = 0  # of which it tells
         self._task: asyncio.Task[None] | None = None
         self._failing = False
         self._closed = False
@@ -143,6 +145,7 @@ class BatchedNotifier:
         if self._closed:  # the connections are closing: polling finds the rest
             return
         self._waiting.update(items)
+        self._commits += 1
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
@@ -165,10 +168,11 @@ class BatchedNotifier:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                items, self._waiting = self._waiting, set()
+                items, commits, self._waiting, self._commits = self._waiting, self._commits, set(), 0
                 begun = self._clock.monotonic()
                 await self._try_to_send(items)
-                await self._clock.sleep(pause_after(self._clock.monotonic() - begun))
+                took = self._clock.monotonic() - begun
+                await self._clock.sleep(pause_after(took) if commits > 1 else PAUSE_LONE_SECONDS)
         finally:
             self._task = None
 

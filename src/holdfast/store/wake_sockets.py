@@ -17,6 +17,7 @@ from holdfast.ids import Ids
 
 HINTS, RESULTS = "hints", "results"  # what a socket is for: the suffix of its name
 PAUSE_SECONDS = 0.005  # between two wake-ups by one sender: those in between are batched
+PAUSE_LONE_SECONDS = 0.002  # after one for a single commit: one follows the other, as when a caller waits for each
 DATAGRAM_BYTES_MAX = 8000
 DATAGRAMS_MAX = 64  # read in one turn of the event loop
 BACKLOG = 10  # datagrams that wait: Linux may have dropped more of them
@@ -155,6 +156,7 @@ class WakeSender:
     def __init__(self, directory: WakeDirectory, kind: str, encode: Callable[[set[str]], list[bytes]]) -> None:
         self._directory, self._kind, self._encode = directory, kind, encode
         self._waiting: set[str] = set()
+        self._commits = 0  # of which it tells
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -162,6 +164,7 @@ class WakeSender:
         if self._closed:
             return
         self._waiting.update(items)
+        self._commits += 1
         if self._timer is None:
             self._send()
 
@@ -178,8 +181,9 @@ class WakeSender:
     def _send(self) -> None:
         self._timer = None
         if self._waiting:
+            pause, self._commits = PAUSE_SECONDS if self._commits > 1 else PAUSE_LONE_SECONDS, 0
             self._send_waiting()
-            self._timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._send)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._send)
 
     def _send_waiting(self) -> None:
         items, self._waiting = self._waiting, set()
