@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(at: datetime) -> int:
-    return (at - EPOCH) // MICROSECOND
+    since = at - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_micros(micros: int) -> datetime:

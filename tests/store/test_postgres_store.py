@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import Clock
+from holdfast.clock import EPOCH, Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, Tx, postgres, q
 from holdfast.store.migrate import migrate
+from holdfast.store.postgres import bind
 from holdfast.store.queries import Query
+from holdfast.store.render import POSTGRES, render
 from tests.servers.postgres import running
 from tests.servers.proxy import Proxy
 from tests.store.cancel_at import CancelAt
@@ -293,3 +295,15 @@ async def test_the_store_disables_jit(fresh_postgres_url: str) -> None:
         assert row["jit"] == "off"
     finally:
         await store.close()
+
+
+def test_the_arguments_of_a_single_row_are_those_of_its_columns_in_order() -> None:
+    """Neighboring columns are taken together."""
+    query = q.insert_jobs.minimal.for_one
+    statement = render(query, POSTGRES)
+    width = {table: 1 + max(place or 0 for name, place in statement.places if name == table) for table in query.tables}
+    rows = {table: [tuple(f"{table}.{place}" for place in range(wide))] for table, wide in width.items()}
+    other = {name: name for name, place in statement.places if place is None}
+    bound = bind(query, statement, {**rows, **other}, MovableClock(EPOCH))
+    shown = [name if place is None else f"{name}.{place}" for name, place in statement.places]
+    assert bound == [EPOCH if name == "now" else name for name in shown]

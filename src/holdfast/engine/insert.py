@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -83,7 +84,7 @@ class Batch(NamedTuple):
 
     def made(self) -> list[Created]:
         """The answer to each row of `fresh`, if it is inserted."""
-        states = [State(kind[_STATE]) for kind in self.kinds]
+        states = [_STATES[kind[_STATE]] for kind in self.kinds]
         return [Created(row[ID], states[row[_KIND] or 0]) for row in self.fresh]
 
     def hints(self) -> list[Hint]:
@@ -101,6 +102,7 @@ class Batch(NamedTuple):
 
 ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # columns of `fresh`
 _TYPE, _QUEUE, _STATE = 2, 3, 8  # columns of `kinds`
+_STATES = {state.value: state for state in State}
 
 
 def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved], *, accept: bool | None) -> Batch:
@@ -126,6 +128,7 @@ def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved]
     return batch
 
 
+@lru_cache(maxsize=1024)
 def _kind(resolved: Resolved, *, accept: bool | None, hooked: bool) -> tuple[Any, ...]:
     """`hooked`: `accept` of this type has hooks."""
     machine, policy = resolved.machine, resolved.policy
@@ -186,9 +189,14 @@ async def insert_rows(
     actor: Actor,
     which: Which = EngineContext.plain,
 ) -> list[Row]:
-    lock_timeout = None if tx.lock_seconds is None else str(round(tx.lock_seconds * 1000))
+    lock_timeout = None if tx.lock_seconds is None else _milliseconds(tx.lock_seconds)
     tables: dict[str, Any] = {"fresh": fresh, "kind": batch.kinds, "known": batch.known}
     return await move(tx, ctx, which(q.insert_jobs), actor=actor, brief=True, lock_timeout=lock_timeout, **tables)
+
+
+@lru_cache(maxsize=8)
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))
 
 
 async def not_inserted(tx: Tx, ctx: EngineContext, batch: Batch) -> Exception:

@@ -30,6 +30,8 @@ class Actor(StrEnum):
 
     @classmethod
     def named(cls, name: str) -> Actor:
+        if type(name) is cls:
+            return name
         try:
             return cls(name)
         except ValueError:

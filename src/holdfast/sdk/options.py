@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Literal, TypedDict
+
+import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
@@ -74,6 +77,9 @@ class JobOptions(TypedDict, total=False):
     connection: Any
 
 
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(NewJob)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """None: as the job type declares."""
@@ -108,28 +114,33 @@ class Options:
         return self.key_from is not None or self.connection is not None
 
     def new_job(self, job_type: str, payload: dict[str, Any]) -> NewJob:
+        new = NewJob(type=job_type, payload=payload, **self._given)
+        return new if self.key_from is None else with_derived_key(new, self.key_from, payload)
+
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        """The fields of a job that differ from their defaults."""
         policy: Any = self.policy
         if self.timeout is not None:
             policy = {**(policy or {}), "timeout_seconds": seconds(self.timeout)}
-        new = NewJob(
-            type=job_type,
-            payload=payload,
-            tenant=self.tenant,
-            lifecycle=self.lifecycle,
-            queue=self.queue,
-            priority=self.priority,
-            run_at=self.run_at,
-            delay_seconds=None if self.delay is None else seconds(self.delay),
-            idempotency_key=self.idempotency_key,
-            max_attempts=self.max_attempts,
-            policy=policy,
-            requires=self.requires,
-            prefers=self.prefers,
-            tags=[] if self.tags is None else self.tags,
-            partition_key=self.partition_key,
-            subject=self.subject,
-        )
-        return new if self.key_from is None else with_derived_key(new, self.key_from, payload)
+        given = {
+            "tenant": self.tenant,
+            "lifecycle": self.lifecycle,
+            "queue": self.queue,
+            "priority": self.priority,
+            "run_at": self.run_at,
+            "delay_seconds": None if self.delay is None else seconds(self.delay),
+            "idempotency_key": self.idempotency_key,
+            "max_attempts": self.max_attempts,
+            "policy": policy,
+            "requires": self.requires,
+            "prefers": self.prefers,
+            "partition_key": self.partition_key,
+            "subject": self.subject,
+        }
+        if self.tags is not None:
+            given["tags"] = self.tags
+        return {name: value for name, value in given.items() if value is not _DEFAULTS[name]}
 
 
 def refuse_unknown(words: Iterable[str], known: Iterable[str]) -> None:

@@ -84,7 +84,7 @@ class PostgresTx(Tx):
     ) -> list[Row]:
         if self._buffered:
             await self.flush()
-        if query.tables and all(len(params.get(table, ())) == 1 for table in query.tables):
+        if query.tables and _has_single_rows(query.tables, params):
             query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
@@ -155,16 +155,41 @@ class PostgresTx(Tx):
         self.callbacks.append(callback)
 
 
+def _has_single_rows(tables: tuple[str, ...], params: dict[str, Any]) -> bool:
+    for table in tables:  # noqa: SIM110  all() over a generator takes twice as long
+        if len(params.get(table, ())) != 1:
+            return False
+    return True
+
+
+_runs: dict[str, list[tuple[str, int, int]]] = {}  # by the text of a statement
+
+
+def _runs_of(statement: Statement) -> list[tuple[str, int, int]]:
+    """`places` with neighboring columns of a row in one: name, first, and the one after the last; 0 for no column."""
+    if (runs := _runs.get(statement.text)) is None:
+        runs = _runs[statement.text] = []
+        for name, place in statement.places:
+            if place is None:
+                runs.append((name, 0, 0))
+            elif runs and runs[-1][0] == name and runs[-1][2] == place:
+                runs[-1] = (name, runs[-1][1], place + 1)
+            else:
+                runs.append((name, place, place + 1))
+    return runs
+
+
 def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Clock) -> list[Any]:
     """The arguments in order; a list of tuples becomes one array per column."""
     try:
-        if query.single:
-            rows = {name: params[name][0] for name in query.tables}
-            return [
-                rows[name][place] if place is not None else clock.database_now() if name == "now" else params[name]
-                for name, place in statement.places
-            ]
         values: list[Any] = []
+        if query.single:
+            for name, first, last in _runs_of(statement):
+                if last:
+                    values += params[name][0][first:last]
+                else:
+                    values.append(clock.database_now() if name == "now" else params[name])
+            return values
         columns: dict[str, list[tuple[Any, ...]]] = {}
         for name, place in statement.places:
             if place is None:

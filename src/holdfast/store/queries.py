@@ -41,6 +41,14 @@ class Query:
     single: bool = False  # each of its row parameters has one row
     mine: tuple[str, ...] = ()  # the extensions of this process: select only jobs that need their hooks
 
+    def __hash__(self) -> int:
+        """Every statement looks up its rendered text: the fields are hashed once."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.text, self.gives, self.single, self.mine))
+
     @cached_property
     def recorded(self) -> bool:
         """It writes events."""
