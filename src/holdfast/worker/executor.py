@@ -123,7 +123,8 @@ class Executor:
         except Exception as error:
             log.exception("job %s: internal error in the worker", run.lease.id)
             outcome = Failed("E_RUNTIME", str(error), {RAISED: type(error).__name__})
-        self._slots.in_children.discard(run)
+        if run.needs_child:
+            self._slots.in_children.discard(run)
         self._finish(run, outcome)
 
     def _handler_returned(self, run: Execution) -> None:

@@ -65,9 +65,7 @@ class FirstSteps:
                 self._create_task(self._carry())
 
     def _more(self, until: float) -> bool:
-        """Whether to go on in this turn."""
-        if self._not_begun:
-            return True
+        """All have begun: whether there are others, to go on in this turn."""
         self._refill()
         return bool(self._not_begun) and self._clock.monotonic() < until
 
@@ -79,7 +77,7 @@ class FirstSteps:
         loop, until = asyncio.get_running_loop(), self._clock.monotonic() + TURN_SECONDS
         self.under_way = True
         try:
-            while self._more(until):
+            while self._not_begun or self._more(until):
                 work, context = self._execute(self._not_begun.popleft()), self._empty_context.copy()
                 asyncio.Task(work, loop=loop, context=context, eager_start=True)  # type: ignore[call-arg, unused-ignore]
         finally:
@@ -97,7 +95,7 @@ class FirstSteps:
         assert task is not None  # noqa: S101
         self.under_way = True
         try:
-            while rest is None and not task.cancelling() and self._more(until):
+            while rest is None and not task.cancelling() and (self._not_begun or self._more(until)):
                 run = self._not_begun.popleft()
                 run.task = task
                 rest = self._first_step(run)
