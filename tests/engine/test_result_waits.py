@@ -290,6 +290,32 @@ async def test_a_listener_whose_connection_is_lost_reconnects_and_reads_what_it_
         await each.close()
 
 
+async def test_a_sender_that_hangs_while_it_tests_the_lock_blocks_no_listener(
+    fresh_postgres_url: str, fast_polls: None
+) -> None:
+    """The results are then polled for; hints and crash detection on the same connection go on."""
+    opened = await open_all(Settings(database_url=fresh_postgres_url), AppParts())
+    signals = opened.engine.results.signals
+    presence = await open_presence(fresh_postgres_url)
+    await presence.share(signals)
+    hanging = await asyncpg.connect(fresh_postgres_url)
+    await hanging.execute(f"BEGIN; SELECT pg_advisory_xact_lock({result_signals.LOCK})")
+    task = asyncio.create_task(opened.engine.results.wait((await opened.engine.create(NewJob(type="echo"))).id))
+    silent = Engine(await open_store(fresh_postgres_url))
+    await until(lambda: opened.engine.results._listening is not None and opened.engine.results._listening.done())
+    assert signals is not None
+    assert not signals.listening
+    assert presence.instance.endswith(".live")
+    await finish(silent)
+    assert (await task).final
+    await hanging.execute("ROLLBACK")
+    last = await Process(opened).waits((await opened.engine.create(NewJob(type="echo"))).id)  # the lock is free again
+    await finish(opened.engine)
+    assert (await last).final
+    for each in (hanging, silent, opened, presence):
+        await each.close()
+
+
 @pytest.mark.parametrize("payload", ["", "not ours", "ü" * 9])
 async def test_a_foreign_payload_on_the_channel_does_no_harm(fresh_postgres_url: str, payload: str) -> None:
     opened = await open_all(Settings(database_url=fresh_postgres_url), AppParts())
@@ -326,6 +352,21 @@ async def test_ten_thousand_waiting_callers_cost_one_statement_a_second(process:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert waiting.waiting == 0
+
+
+async def test_the_event_loops_of_a_process_together_poll_as_often_as_one(
+    process: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await process(), await process()
+    tasks = [await each.waits((await each.engine.create(NewJob(type="echo"))).id) for each in (first, second)]
+    monkeypatch.setattr(result_waits, "POLL_SECONDS", 1000.0)
+    assert first.results._until_poll() > 1000
+    second.engine.results._fail(StoreUnavailable("enough"))
+    await asyncio.wait(tasks[1:])
+    await second.opened.close()
+    assert first.results._until_poll() <= 1000
+    await finish(first.engine, 2)
+    assert (await tasks[0]).final
 
 
 async def test_jobs_that_end_together_are_read_together(process: Open, no_polls: None) -> None:

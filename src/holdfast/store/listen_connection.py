@@ -88,8 +88,6 @@ class ListenConnection:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
             await self._use(lambda connection: connection.remove_listener(subscription.channel, subscription.receive))
-            if subscription.lock is not None:
-                await self.rows("SELECT pg_advisory_unlock_shared($1)", subscription.lock)
 
     async def rows(self, sql: str, *values: Any) -> list[Any]:
         found: list[Any] = await self._use(lambda connection: connection.fetch(sql, *values, timeout=DRIVER_SECONDS))

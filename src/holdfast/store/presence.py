@@ -208,7 +208,7 @@ class PostgresPresence(Presence):
 
     async def close(self) -> None:
         if self._results is not None:
-            await self._results.leave()
+            self._results.leave()
         if self._session is not None:
             await self._session.close()
 

@@ -27,6 +27,7 @@ from holdfast.store.wake_sockets import RESULTS, WakeDirectory, WakeSender, Wake
 
 ENDED, AWAITED = "holdfast_results", "holdfast_waits"  # channels: jobs that have ended; a process begins to wait
 LOCK = lock_key("results")
+LOCK_TRIES = 3
 END_CHARS = 8
 QUIET_SECONDS = 1.0  # for how long a sender believes that no process waits
 
@@ -159,12 +160,16 @@ class PostgresResultSignals:
         self._own: ListenConnection | None = None
         self._shared: ListenConnection | None = None
         self._subscribed: tuple[ListenConnection, Subscription] | None = None
+        self._locked_in = 0  # the number of the connection that holds the lock
         self._pooled = False
         self._opening = asyncio.Lock()
 
     @property
     def listening(self) -> bool:
-        return self._subscribed is not None and self._subscribed[0].connected
+        if self._subscribed is None:
+            return False
+        session, _ = self._subscribed
+        return session.connected and session.number == self._locked_in
 
     async def use(self, session: ListenConnection) -> None:
         """The connection of the presence: announcements of other processes are heard there."""
@@ -172,7 +177,7 @@ class PostgresResultSignals:
         with suppress(StoreUnavailable):  # the reconnect subscribes
             await session.add(self._announcements)
 
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """It is about to be closed."""
         if self._subscribed is not None and self._subscribed[0] is self._shared:
             self._subscribed = None
@@ -181,16 +186,30 @@ class PostgresResultSignals:
     async def listen(self, hear: Hear) -> None:
         async with self._opening:
             if self._subscribed is None and (session := await self._session()) is not None:
-                subscription = Subscription(ENDED, lambda payload: hear(decode_ends(payload)), LOCK)
+                subscription = Subscription(ENDED, lambda payload: hear(decode_ends(payload)))
                 self._subscribed = session, subscription
                 await session.add(subscription)
+            if self._subscribed is not None and not self.listening:
+                await self._announce(self._subscribed[0])
+
+    async def _announce(self, session: ListenConnection) -> None:
+        """Never waits for the lock: that a sender tests it takes a moment, unless that process hangs."""
+        number = session.number
+        for _ in range(LOCK_TRIES):
+            [row] = await session.rows(f"SELECT pg_try_advisory_lock_shared({LOCK}) AS is_held")
+            if row["is_held"]:
+                self._locked_in = number
                 await session.rows(f"SELECT pg_notify('{AWAITED}', '')")
+                return
 
     async def rest(self) -> None:
         async with self._opening:
             if self._subscribed is not None:
-                (session, subscription), self._subscribed = self._subscribed, None
+                is_locked, (session, subscription), self._subscribed = self.listening, self._subscribed, None
+                self._locked_in = 0
                 await session.remove(subscription)
+                if is_locked:
+                    await session.rows(f"SELECT pg_advisory_unlock_shared({LOCK})")
 
     async def close(self) -> None:
         self._subscribed = None
