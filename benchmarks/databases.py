@@ -170,6 +170,13 @@ async def job_tables(database: Database) -> dict[str, str]:
     return found
 
 
+async def cleared_tables(database: Database) -> tuple[str, ...]:
+    """What a round empties before it begins: rows of jobs, lists of their ids, and when the last sweep was."""
+    jobs = await job_tables(database)
+    lists = [table for table in await database.tables() if table not in jobs and "ids" in await database.columns(table)]
+    return (*jobs, *lists, "holdfast_sweeps")
+
+
 class PostgresHost:
     """A server of our own; every database on it starts as a copy of one that was migrated."""
 

@@ -22,7 +22,7 @@ from holdfast.store import postgres, sqlite
 from holdfast.store.queries import Query
 from holdfast.store.render import Statement, render
 
-PROBE_JOBS = 600  # enough that an index that is written grows beyond its first page
+PROBE_JOBS = 600  # enough that an index that is written has more than one page of rows
 _INSERT = re.compile(r"(INSERT INTO (\w+) \([^()]*\)\s+SELECT (?:(?!INSERT INTO|FROM ).)*FROM \w+ WHERE )", re.DOTALL)
 
 
@@ -130,10 +130,10 @@ _SESSIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()
 _INSERTED = """
 SELECT relname FROM pg_stat_user_tables WHERE n_tup_ins > 0 AND relname <> 'holdfast_jobs' AND EXISTS (
     SELECT 1 FROM pg_attribute WHERE attrelid = relid AND attname = 'job_id') ORDER BY n_tup_ins DESC"""
-# Neither unique, nor read by the drain, and more than an empty first page.
+# Neither unique, nor read by the drain, and more than a few rows.
 _WRITTEN_INDEXES = """
 SELECT s.indexrelname AS name, s.relname FROM pg_stat_user_indexes s JOIN pg_index i USING (indexrelid)
-WHERE NOT i.indisunique AND s.idx_scan = 0 AND pg_relation_size(s.indexrelid) > 8192 ORDER BY 1"""
+WHERE NOT i.indisunique AND s.idx_scan = 0 AND pg_relation_size(s.indexrelid) > 16384 ORDER BY 1"""
 _TRIGGERED = """
 SELECT DISTINCT relname FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE NOT tgisinternal ORDER BY 1"""
 _CHECKED = """

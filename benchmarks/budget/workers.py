@@ -161,7 +161,8 @@ async def _filled(database: Database, jobs: int) -> AsyncIterator[EngineCalls]:
 async def _running(
     command: list[str], database: Database, variables: dict[str, str] | None = None, **options: Any
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    environ = {**os.environ, "HOLDFAST_DATABASE_URL": database.url, "PYTHONPATH": str(ROOT), **(variables or {})}
+    environ = {**os.environ, "HOLDFAST_DATABASE_URL": database.url, **(variables or {})}
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = await asyncio.create_subprocess_exec(*command, env=environ, stderr=subprocess.DEVNULL, **options)
     try:
         yield process

@@ -11,9 +11,10 @@ from benchmarks.implementations import EngineCalls
 from benchmarks.measurement import say
 from benchmarks.operations import CREATE_MAX, drain
 from holdfast.engine import Retention
+from holdfast.maintenance.maintainer import PRUNE_ROUNDS, Maintainer
 
 GROWTH_MAX = 1.3  # largest size of the second half, times the largest of the first
-SMALL_BYTES = 64 << 10  # a difference that may be a few pages
+SMALL_BYTES = 256 << 10  # a difference that may be a few pages
 SAMPLES = 20
 AUTOVACUUM_JOBS = 100_000  # between two samples; autovacuum does not come in time for fewer, so they are vacuumed
 SQLITE_SHARE = 0.1  # of the jobs: one process alone drains it
@@ -60,18 +61,25 @@ async def _through(calls: EngineCalls, jobs: int) -> list[dict[str, int]]:
     """The bytes of each table and index, after each share of the jobs."""
     batch = min(CREATE_MAX, max(100, jobs // SAMPLES // 100 * 100))
     step = max(batch, jobs // SAMPLES // batch * batch)
-    sampled = []
+    engine, sampled = calls.engine, []
+    maintainer = Maintainer(engine, engine.clock, engine.ids, every=1.0, retention=AT_ONCE)
     for number in range(SAMPLES):
         say(f"  in and out: {number * step:,} of {SAMPLES * step:,}")
         for _ in range(step // batch):
             await calls.create(batch)
             await drain(calls, jobs=batch, by=100)
-            while await calls.engine.maintenance.prune(AT_ONCE):
-                pass
+            await _maintain(maintainer)
         if step < AUTOVACUUM_JOBS:
             await calls.database.settle(*calls.tables)
         sampled.append(await sizes_of(calls.database))
     return sampled
+
+
+async def _maintain(maintainer: Maintainer) -> None:
+    """As every process does; not each round prunes."""
+    for _ in range(PRUNE_ROUNDS):
+        while await maintainer.sweep():
+            continue
 
 
 async def sizes_of(database: Database) -> dict[str, int]:

@@ -44,6 +44,8 @@ COSTS = [
     Column("WAL bytes", "drain-1", lambda result: f"{result['wal_bytes']:,.0f}" if "wal_bytes" in result else ""),
     Column("CPU us, worker", "drain-1", lambda result: _micros(result["cpu_micros"])),
     Column("CPU us, store", "drain-1", lambda result: _micros(result["store_cpu_micros"])),
+    Column("with 2: worker", "drain-2", lambda result: _micros(result["cpu_micros"])),
+    Column("with 2: store", "drain-2", lambda result: _micros(result["store_cpu_micros"])),
     Column("idle: transactions/s", "idle", lambda result: f"{result['transactions_per_second']:.1f}"),
     Column("idle: CPU %", "idle", lambda result: f"{result['cpu_percent']:.2f}"),
 ]

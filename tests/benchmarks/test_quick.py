@@ -20,6 +20,7 @@ from benchmarks import (
     illegal_transitions,
     latency,
     leases,
+    load,
     observability,
     outage,
     remote,
@@ -64,6 +65,13 @@ def test_the_budget_names_the_cost_of_every_part(store: str, tmp_path: Path) -> 
         assert {each["of"] for each in found["wal"]} & {"holdfast_jobs", "holdfast_events"} or not found["wal"]
         assert [(each["by"], each["processes"]) for each in found["processes"]] == [(100, 1), (100, 2), (1, 1), (1, 2)]
         assert len(found["limits"]) == 8
+
+
+def test_a_report_says_whether_the_machine_was_quiet() -> None:
+    seen = load.look()
+    assert 0.0 <= seen["busy"] <= 1.0
+    assert ": quiet" in load.told({"busy": 0.02, "load": [0.1], "cores": 2})
+    assert "NOT QUIET" in load.told({"busy": 0.5, "load": [3.0], "cores": 2})
 
 
 def test_a_sample_of_the_database_belongs_to_its_most_specific_stage() -> None:
