@@ -7,11 +7,11 @@ from typing import Any
 from holdfast.engine.context import EngineContext
 from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
-from holdfast.engine.hooks.claim import claim_with_hooks
+from holdfast.engine.hooks.claim import claim_plain, claim_with_hooks
+from holdfast.engine.lanes import open_lanes
 from holdfast.engine.leases import check_worker
-from holdfast.engine.move import move
+from holdfast.engine.turns import OpenHead
 from holdfast.errors import InvalidField, NotFound, WorkerDisabled
-from holdfast.lifecycle import Actor
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
 from holdfast.model.names import check_name, quoted
@@ -21,7 +21,6 @@ from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
 UNREADABLE = "unreadable_job"
-PRIORITY_MIN = -100
 
 
 async def claim(
@@ -34,20 +33,28 @@ async def claim(
     types: list[str] | None,
     limit: int,
 ) -> list[Lease]:
-    """Lease the most urgent jobs that this worker may run: read the heads of its lanes, then take from the best lane.
+    """Lease the most urgent jobs that this worker may run: read the heads of its lanes, then take from those in turn.
 
     The read takes no locks; each take is one guarded statement. Claim never touches a running job.
     """
     leases: list[Lease] = []
     unreadable: list[UnreadableJob] = []
+    scope = {"worker": worker, "queues": queues, "types": types}
     try:
         for _ in range(PASSES_MAX):
             leased, failed = len(leases), len(unreadable)
-            query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
-            lanes = await tx.all(query, worker=worker, queues=queues, types=types, limit=most)
-            await _take(tx, ctx, lanes, leases, unreadable, limit, worker=worker, instance=instance)
-            if len(leases) == limit or (len(unreadable) == failed and (len(lanes) < 2 or len(leases) == leased)):
-                break  # a single lane was taken from without a floor, so it has no more
+            lanes, complete = await open_lanes(
+                tx,
+                ctx.mine(q.open_lanes),
+                ctx.lane_cursors,
+                most=ctx.limits.lanes_max,
+                jobs=limit - leased,
+                **scope,
+            )
+            rows = await _take(tx, ctx, lanes, limit - leased, worker=worker, instance=instance) if lanes else []
+            _read_leases(rows, leases, unreadable)
+            if len(leases) >= limit or (len(unreadable) == failed and _is_over(lanes, complete, len(leases) - leased)):
+                break
         if unreadable:
             await _fail_unreadable(tx, ctx, unreadable, worker=worker)
     except Exception:
@@ -56,43 +63,44 @@ async def claim(
     return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
 
-async def _take(
-    tx: Tx,
-    ctx: EngineContext,
-    lanes: list[Row],
-    leases: list[Lease],
-    unreadable: list[UnreadableJob],
-    limit: int,
-    **holder: Any,
-) -> None:
-    """Take from the best lane down to the priority of the next lane's head, then from lanes at least as urgent.
+def _is_over(lanes: list[Row], complete: bool, taken: int) -> bool:
+    """Whether another pass would find no more: a single lane was taken from without a floor."""
+    if not complete and not lanes:  # the next window may have some
+        return False
+    return not taken or (complete and len(lanes) < 2)
 
-    Below that priority another lane may have more urgent jobs behind its head, so the lanes are read again first.
-    """
-    before, floor = len(leases), PRIORITY_MIN
-    for lane, after in zip(lanes, [*lanes[1:], None], strict=False):
-        if len(leases) == before:
-            floor = PRIORITY_MIN if after is None else after["priority"]
-        elif lane["priority"] < floor or len(leases) == limit:
-            return
-        wanted: dict[str, Any] = {
-            "lane": lane["id"],
-            "floor": floor,
-            "waits": float(lane["waits"]),
-            "most": limit - len(leases),
-            "limit": ctx.limits.claim_max,
-        }
+
+async def _take(tx: Tx, ctx: EngineContext, lanes: list[Row], limit: int, **holder: Any) -> list[Row]:
+    """Take jobs from the lanes whose turn it is: from those without hooks in one statement."""
+    heads = [OpenHead(row["id"], row["priority"], row["head"], row["tenant"], row["weight"]) for row in lanes]
+    by_id = {row["id"]: row for row in lanes}
+    plain: list[tuple[int, int, float, int]] = []
+    taken: list[Row] = []
+    for lane_id, floor, most in ctx.turns.shares(heads, limit):
+        lane = by_id[lane_id]
+        wanted = (lane_id, floor, float(lane["waits"]), most)
         if not lane["hooked"] and (needs := ctx.hooks.needs_of(lane["type"])):
-            await adopt_lane(tx, lane["type"], lane["id"], needs)
+            await adopt_lane(tx, lane["type"], lane_id, needs)
         if lane["hooked"] or ctx.hooks.needs_of(lane["type"]):
-            rows = await claim_with_hooks(tx, ctx, lane["type"], wanted, holder)
+            taken += await claim_with_hooks(tx, ctx, lane["type"], wanted, holder)
         else:
-            rows = await move(tx, ctx, q.claim_jobs, actor=Actor.WORKER, brief=True, **wanted, **holder)
-        for row in rows:
-            try:
-                leases.append(Lease.from_row(row))
-            except UnreadableJob as error:
-                unreadable.append(error)
+            plain.append(wanted)
+    if plain:
+        leased = await claim_plain(tx, ctx, q.claim_jobs, plain, holder)
+        if not leased:  # other workers were faster, or the lanes are empty
+            await tx.one(q.drop_stale_ready, lanes=[lane_id for lane_id, *_ in plain])
+        taken += leased
+    if len(lanes) > 1:
+        ctx.turns.took(row["tenant"] for row in taken)
+    return taken
+
+
+def _read_leases(rows: list[Row], leases: list[Lease], unreadable: list[UnreadableJob]) -> None:
+    for row in rows:
+        try:
+            leases.append(Lease.from_row(row))
+        except UnreadableJob as error:
+            unreadable.append(error)
 
 
 async def _fail_unreadable(tx: Tx, ctx: EngineContext, unreadable: list[UnreadableJob], *, worker: str) -> None:

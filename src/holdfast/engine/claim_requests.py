@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from holdfast.engine import claim as _claim
 from holdfast.engine.context import EngineContext
+from holdfast.engine.lanes import open_lanes
 from holdfast.engine.leases import leases_of
 from holdfast.engine.release import release
 from holdfast.model import Lease
@@ -30,7 +32,11 @@ async def claim_once(
 
     The read of open lanes comes first, so an idle worker writes nothing; a request without leases is not stored.
     """
-    if not await tx.all(ctx.mine(q.open_lanes), worker=worker, queues=queues, types=types, limit=1):
+    cursors = replace(ctx.lane_cursors)
+    scope = {"worker": worker, "queues": queues, "types": types}
+    lanes, _ = await open_lanes(tx, ctx.mine(q.open_lanes), cursors, most=ctx.limits.lanes_max, jobs=limit, **scope)
+    if not lanes:
+        ctx.lane_cursors = cursors  # the next request sees other lanes
         return await _answered_before(tx, worker, request)
     if await tx.one(q.begin_claim, worker=worker, request=request) is None:
         return await _answered_before(tx, worker, request)

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.engine.hooks.hooks import Hooks
+from holdfast.engine.lanes import LaneCursors
 from holdfast.engine.registry import PolicyRegistry
+from holdfast.engine.turns import Turns
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hint import Hint, hints_of
@@ -24,7 +26,7 @@ class EngineLimits:
 
     claim_max: int = 1000
     batch_max: int = 1000
-    lanes_max: int = 256
+    lanes_max: int = 128  # that one read of a claim sees
     sweep_batch: int = 1000
     sweep_seconds: float = 10
     startup_grace_seconds: float = 120
@@ -63,6 +65,8 @@ class EngineContext:
     wakers: list[Wake] = field(default_factory=list)
     ended: Callable[[list[str]], None] | None = None  # gets the ids of jobs after the commit that ended them
     later: DeferredHints | None = None  # on the event loop of the store's connections and the wakers
+    turns: Turns = field(default_factory=Turns)
+    lane_cursors: LaneCursors = field(default_factory=LaneCursors)
     reaped: int = 0  # leases that this engine has reaped
     given_with_hooks: set[str] = field(default_factory=set)  # jobs with hooks that were claimed through this engine
     hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb

@@ -64,7 +64,7 @@ async def _keep_parts(tx: Tx, ctx: EngineContext, reports: list[Progress], rows:
         await tx.all(q.reopen_parts, part=reopened)
     await tx.all(q.put_parts, part=rows)
     await _check_parts_in_all(tx, {row[0] for row in rows})
-    await tx.all(q.number_event, ids=[report.id for report in reports])
+    await tx.all(q.number_event, ids=[report.id for report in reports], actor=Actor.WORKER.value)
     await tx.all(q.insert_parts_event, said=[(report.id, _logged(ctx, report.parts)) for report in reports])
 
 

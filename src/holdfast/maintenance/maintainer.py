@@ -85,6 +85,7 @@ class Maintainer:
             ("adopt", job_types.adopts, job_types.adopt),
             ("requeue", chores.ripe, work.requeue_due),
             ("reap", chores.running, work.reap),
+            ("drop_claim_batches", chores.batches, work.drop_claim_batches),
             ("record_sweep", chores.unswept and not chores.running, work.record_sweep),
             ("accept", chores.orphans, work.accept_orphans),
             ("mark_silent", chores.silent, work.mark_silent_workers),

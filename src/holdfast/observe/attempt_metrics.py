@@ -28,7 +28,7 @@ class AttemptMetrics:
 
     def record(self, query: Query, rows: list[Row]) -> None:
         for row in rows:
-            took = max(0.0, (row["updated_at"] - row["last_claimed_at"]).total_seconds())
+            took = max(0.0, (row["updated_at"] - row["claimed_at"]).total_seconds())
             self.seconds.observe(took, row["type"], str(query.ends))
             job_type = redacted(row["type"])
             log.info("job %s (%s), attempt %d, %s after %.3f s", row["id"], job_type, row["attempt"], query.ends, took)

@@ -44,11 +44,11 @@ class SqliteState(msgspec.Struct, frozen=True, kw_only=True):
 # The tables that grow, and their partitions.
 _TABLES = """
     SELECT to_regclass(name)::oid FROM unnest(ARRAY[
-        'holdfast_jobs', 'holdfast_events', 'holdfast_attempts', 'holdfast_parts'
+        'holdfast_jobs', 'holdfast_ready', 'holdfast_events', 'holdfast_kept_attempts', 'holdfast_parts'
     ]) AS name
     UNION
     SELECT inhrelid FROM pg_inherits WHERE inhparent IN (
-        to_regclass('holdfast_events'), to_regclass('holdfast_attempts')
+        to_regclass('holdfast_events'), to_regclass('holdfast_kept_attempts')
     )
 """
 _SERVER = Query(

@@ -71,7 +71,7 @@ def driver_message(error: BaseException | None) -> str:
 
 
 def _error_for(code: str, message: str, label: DatabaseLabel = DEFAULT_LABEL) -> HoldfastError | None:
-    """The error for a code of the triggers (HF001, HF002) or a constraint; None if it is not about the data."""
+    """The error for a code of the triggers (HF001 to HF003) or a constraint; None if it is not about the data."""
     message = message.partition("\nDETAIL:")[0]  # which may quote the row
     if code == "HF001":
         return IllegalMove(message)
@@ -82,8 +82,8 @@ def _error_for(code: str, message: str, label: DatabaseLabel = DEFAULT_LABEL) ->
             "the database has no Holdfast schema, or an old one; run `holdfast migrate`",
             full=f"{label.database} has no Holdfast schema, or an old one ({message}); run `{label.migrate}`",
         )
-    if "holdfast_events_actor" in message:
-        return IllegalMove("this actor may not make this move", code="actor_not_allowed")
+    if code == "HF003":
+        return IllegalMove(message, code="actor_not_allowed")
     if code == "constraint":
         fault = "the database rejected the row: "
         return RowRefused(f"{fault}a constraint is violated", full=f"{fault}{message}")

@@ -481,10 +481,14 @@ def _outcome_unknown(error: BaseException) -> OutcomeUnknown:
 
 # Planner settings. Before its first ANALYZE a table looks tiny, and the planner would sort every due job instead of
 # reading the first few from the index; no query here gains from bitmap scans. A sequential scan of a small table would
-# lock rows in physical order, and so risk deadlocks; index scans lock in id order. Plans fit batches of any size, so
-# generic plans save planning. Without sequential scans a full scan looks so expensive that JIT would compile it, at a
-# thousand times its cost.
-_PLANNER = ("enable_bitmapscan = off", "enable_seqscan = off", "plan_cache_mode = force_generic_plan", "jit = off")
+# lock rows in physical order, and so risk deadlocks; index scans lock in id order. Every join is by a key; a plan with
+# another one, made when there were few lanes, would later read all of them. Plans fit batches of any size, so generic
+# plans save planning. Without sequential scans a full scan looks so expensive that JIT would compile it, at a thousand
+# times its cost.
+_PLANNER = (
+    *("enable_bitmapscan = off", "enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off"),
+    *("enable_material = off", "plan_cache_mode = force_generic_plan", "jit = off"),
+)
 # Also if the role has another setting: an unconfirmed synchronous commit is only visible as a warning.
 _SETTINGS = (*_PLANNER, "client_min_messages = warning")
 

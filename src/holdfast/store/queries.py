@@ -24,7 +24,7 @@ _ROWS = re.compile(r"\{rows:(\w+)")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:(?<!DISTINCT )FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
-_COMMON = re.compile(r"(?:WITH|,)\s+([a-z_]+) AS ")  # a CTE of the query
+_COMMON = re.compile(r"(?:(?:WITH|,)\s+|\{)([a-z_]+)(?: AS |:)")  # a CTE of the query, or of {walk:after}
 _HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*|'[^']*')\s*")
 
 

@@ -40,7 +40,7 @@ class Bench(Component):
 
         async def work(tx: Tx) -> int:
             ids = [row["id"] for row in await tx.all(q.bench_finished, first=first, type=job_type, limit=PAGE)]
-            for query in (q.prune_jobs, q.prune_events, q.prune_attempts, q.prune_parts) if ids else ():
+            for query in (q.prune_jobs, q.prune_events, q.prune_parts) if ids else ():
                 await tx.all(query, ids=ids)
             return len(ids)
 

@@ -28,6 +28,7 @@ from holdfast.model import Job
 from holdfast.model.names import check_name
 from holdfast.model.numbers import check_number
 from holdfast.store import Row, Tx, q
+from holdfast.store.queries import Query
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -61,13 +62,29 @@ Verdict = Allow | Defer | RejectJob | CancelJob
 _VERDICTS = (Allow, Defer, RejectJob, CancelJob)
 
 
+Wanted = tuple[int, int, float, int]  # lane, least priority, seconds that a job must have waited, number of jobs
+
+
+async def claim_plain(
+    tx: Tx, ctx: EngineContext, query: Query, wanted: list[Wanted], holder: dict[str, Any]
+) -> list[Row]:
+    """Lease jobs from several lanes in one statement, without asking hooks."""
+    most, limit = sum(share[-1] for share in wanted), ctx.limits.claim_max
+    params: dict[str, Any] = {"wanted": wanted, "most": most, "token_prefix": _prefix(ctx), **holder}
+    return await move(tx, ctx, query, actor=Actor.WORKER, brief=True, limit=limit, **params)
+
+
+def _prefix(ctx: EngineContext) -> str:
+    """The random part of the tokens of one claim; the database adds a part for each job."""
+    return ctx.ids.token()[:-12]
+
+
 async def claim_with_hooks(
-    tx: Tx, ctx: EngineContext, job_type: str, wanted: dict[str, Any], holder: dict[str, Any]
+    tx: Tx, ctx: EngineContext, job_type: str, wanted: Wanted, holder: dict[str, Any]
 ) -> list[Row]:
     """Lease jobs from one lane of a type with hooks."""
     if not ctx.hooks.have("claim", job_type):
-        query = ctx.mine(q.claim_jobs)
-        leases = await move(tx, ctx, query, actor=Actor.WORKER, brief=True, **wanted, **holder)
+        leases = await claim_plain(tx, ctx, ctx.mine(q.claim_jobs), [wanted], holder)
     else:
         leases = await _claim_in_rounds(tx, ctx, wanted, holder)
     given = ctx.given_with_hooks
@@ -77,20 +94,20 @@ async def claim_with_hooks(
     return leases
 
 
-async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: dict[str, Any], holder: dict[str, Any]) -> list[Row]:
+async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: Wanted, holder: dict[str, Any]) -> list[Row]:
     """Each round reads further, so that jobs that guards defer or end do not block the jobs behind them."""
     leases: list[Row] = []
-    place = {name: wanted[name] for name in ("lane", "floor", "waits")}
+    lane, floor, waits, most = wanted
     claiming = _Claiming(tx, ctx, holder)
     for doubled in range(ROUNDS_MAX):
-        left = wanted["most"] - len(leases)
-        look = min(left << doubled, wanted["limit"])
+        left = most - len(leases)
+        look = min(left << doubled, ctx.limits.claim_max)
         async with tx.savepoint():
-            rows = await tx.all(ctx.mine(q.claimable_jobs), most=look, **place)
+            rows = await tx.all(ctx.mine(q.claimable_jobs), most=look, lane=lane, floor=floor, waits=waits)
             found = [Found(row["id"], row) for row in rows]
             answers = await claiming.claim_some(found, left) if found else {}
         leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]
-        if len(leases) == wanted["most"] or len(rows) < look or claiming.lock_waits.is_over:
+        if len(leases) == most or len(rows) < look or claiming.lock_waits.is_over:
             break
     return leases
 
@@ -134,7 +151,8 @@ class _Claiming:
         query = self._ctx.mine(q.claim_found)
         moved = []
         if allowed:
-            moved = await move(self._tx, self._ctx, query, actor=Actor.WORKER, brief=True, ids=allowed, **self._holder)
+            claimed = {"ids": allowed, "token_prefix": _prefix(self._ctx), **self._holder}
+            moved = await move(self._tx, self._ctx, query, actor=Actor.WORKER, brief=True, **claimed)
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 
     async def _ask(self, job: Job, *, by_itself: bool) -> tuple[Hook, Defer | RejectJob | CancelJob] | None:

@@ -49,6 +49,7 @@ class Maintenance(Component):
             await _set_back.correct_times(self.store, self.ctx)
         return swept.in_grace
 
+    drop_claim_batches = writing(_reap.drop_claim_batches)
     accept_orphans = writing(_accept.accept_orphans)
     prune = writing(_prune.prune)
     overdue = reading(_prune.overdue)

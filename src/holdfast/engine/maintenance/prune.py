@@ -147,7 +147,7 @@ async def delete(tx: Tx, ids: list[str], which: Which = EngineContext.plain) -> 
     if not ids:
         return 0
     deleted = [row["id"] for row in await tx.all(which(q.prune_jobs), ids=ids)]
-    for query in (q.prune_errors, q.prune_parts, q.prune_hook_failures):
+    for query in (q.keep_attempts, q.prune_parts, q.prune_hook_failures):
         await tx.all(query, ids=deleted)
     if events := await tx.all(q.prune_events, ids=deleted):
         await tx.one(q.note_pruned, pos=max(row["pos"] for row in events))

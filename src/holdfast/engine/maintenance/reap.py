@@ -56,6 +56,12 @@ async def reap(
     return moved
 
 
+async def drop_claim_batches(tx: Tx, ctx: EngineContext) -> int:
+    """Forget claims whose jobs have all ended, which PostgreSQL lists until then. Returns their number."""
+    row = await tx.one(q.drop_claim_batches, limit=ctx.limits.sweep_batch)
+    return int(row["dropped"]) if row else 0
+
+
 async def _reap_with_hooks(tx: Tx, ctx: EngineContext, rows: list[Row]) -> list[Row]:
     async def settle(found: list[Found]) -> dict[str, Row]:
         return await _settle(tx, ctx, [one.row for one in found], ctx.mine)

@@ -19,7 +19,9 @@ PARENTS_SECONDS = 5.0  # how often a job that waits for its children is checked
 async def requeue_due(tx: Tx, ctx: EngineContext) -> int:
     """One bounded maintenance step; concurrent calls skip each other's locked rows."""
     limit = ctx.limits.sweep_batch
-    rows: list[Row] = await tx.all(q.mark_due_jobs, limit=limit)
+    rows: list[Row] = [
+        row for parked in ("waiting", "retrying") for row in await tx.all(q.mark_due_jobs, parked=parked, limit=limit)
+    ]
     parents = await tx.all(q.mark_due_parents, limit=limit, pause=PARENTS_SECONDS)
     rows += [row for row in parents if row["due"]]
     rows += await move(tx, ctx, q.requeue_due, actor=Actor.SYSTEM, limit=limit)

@@ -36,7 +36,7 @@ async def poll(
     check_worker(worker)
     check_list(queues, "queues")
     check_list(types, "job_types")
-    row = await tx.one(ctx.mine(q.claimable), worker=worker, queues=queues, types=types)
+    row = await tx.one(ctx.mine(q.claimable), worker=worker, queues=queues, types=types, limit=ctx.limits.lanes_max)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
     waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()

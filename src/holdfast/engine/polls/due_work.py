@@ -17,6 +17,7 @@ class DueWork(msgspec.Struct, frozen=True, kw_only=True):
     unswept: bool = True
     ripe: bool = True
     running: bool = True
+    batches: bool = True
     orphans: bool = True
     silent: bool = True
     forgotten: bool = True

@@ -11,7 +11,18 @@
 {running}               the job is running, in a statement that selects by id
 {bit:a>b}               the bit of a pair of states in `moves`
 {token}                 a new lease token, one per row
-{next version}          the assignments that number the next event of a job, and on PostgreSQL set its position
+{next version}          the assignments that number the next event of a job, name its actor and, on PostgreSQL, set its
+                        position
+{walk:after}            a CTE `walk`: the lanes with claimable jobs after :after, or all of them (zero), up to the limit
+{head of:lane}          joins `head`, the most urgent claimable job of that lane
+{mine or plain head}    {mine or plain} for the job of `head`
+{best of lane}          joins `best`, the most urgent jobs of each row `wanted`, and locks them
+{picked columns}        the columns of `best`
+{taken} {in taken}      the picked jobs are no longer claimable: on PostgreSQL their rows of holdfast_ready are deleted
+{found:ids}             the same for the jobs :ids
+{drop stale:lanes}      deletes rows of holdfast_ready whose jobs are not claimable, on PostgreSQL; their number
+{next due}              the least `run_at` of the jobs that wait for it
+{stale batches} {drop batches}   the lists of running jobs that PostgreSQL has: are there old ones? drop them
 {pos}                   the minimum log position of a new event of this transaction
 {moved}                 the columns that a move returns, and those that its event needs (on SQLite the rowid)
 {lease ended}           the assignments that end a lease
@@ -53,12 +64,13 @@ POSTGRES, SQLITE = "postgres", "sqlite"
 # The columns that the engine gets for each moved row ...
 MOVE_COLUMNS = (
     *("id", "tenant", "type", "queue", "lifecycle", "version", "came_from", "state", "reason", "attempt", "epoch"),
-    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at", "last_claimed_at"),
+    *("priority", "updated_at", "lease_expires_at", "cancel_requested_at", "claimed_at"),
 )
-# ... and those that its event and attempt need.
+# ... and those that its events and lists may need.
 HISTORY_COLUMNS = (
-    *(*MOVE_COLUMNS, "lease_worker", "last_worker", "last_instance", "last_token"),
-    *("step", "percent", "counters", "error", "pos"),
+    *("id", "tenant", "version", "came_from", "state", "reason", "attempt", "epoch", "updated_at", "moved_by", "pos"),
+    *("lease_worker", "lease_instance", "lease_token", "step", "percent", "counters", "error"),
+    *("lane", "priority", "needs", "run_at", "due"),
 )
 # The columns for observers of moves: fetched for every job, so few, and without those that are known from the query.
 OBSERVED_COLUMNS = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
@@ -91,13 +103,12 @@ FILTERS = {
     "parent_id": "parent_id = :parent_id",
 }
 
+# The time of the statement, not of the transaction; usable as an index condition.
+_POSTGRES_NOW = "coalesce(:now::timestamptz, statement_timestamp())"
+
 _MARKER = re.compile(r"\{([^{}]*)\}")
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]+(?:\.\d+)?)")
-_LEASE_ENDED = ", ".join(
-    [f"last_{part} = lease_{part}" for part in ("worker", "instance", "token")]
-    + [f"lease_{part} = NULL" for part in ("worker", "instance", "token", "expires_at")]
-    + ["last_claimed_at = claimed_at", "claimed_at = NULL"]
-)
+_LEASE_ENDED = "lease_expires_at = NULL"  # the rest of the lease stays: the last one of the job
 _CANON = read_moves(CANON)
 
 
@@ -120,7 +131,10 @@ class Statement:
 def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[str, ...] = ()) -> Statement:
     text = _expand(query, query.text, dialect, limit, filters)
     if query.recorded and dialect == POSTGRES:
-        text = _with_history(query, text)
+        first = _FIRST.match(text)
+        moved = f"moved AS (\n{text[first.end() :] if first else text}\n)"
+        steps = ",\n".join([*([first[1]] if first else []), moved, *_history(query)])
+        text = f"WITH {steps}\nSELECT {', '.join(columns_of(query))} FROM moved"
     names = tuple(dict.fromkeys(_PARAM.findall(text)))
     if dialect == POSTGRES:
         text = _PARAM.sub(lambda found: f"${names.index(found[1]) + 1}", text)
@@ -137,7 +151,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
                 raise TypeError(f"query {query.name} needs a limit")
             return str(int(limit))
         if word == "moved":
-            wanted = columns_of(query) + (HISTORY_COLUMNS if dialect == POSTGRES else ("rowid",))
+            wanted = columns_of(query) + (_columns_of_history(query) if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"holdfast_jobs.{name}" for name in dict.fromkeys(wanted))
         if word in _HOOKED:
             return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
@@ -146,7 +160,7 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
         if word == "rows" and query.single and dialect == POSTGRES:
             return _postgres_row(rest)
         marker = _SHARED[word] if word in _SHARED else _DIALECT[word][dialect == SQLITE]
-        return marker if isinstance(marker, str) else marker(rest)
+        return _MARKER.sub(expanded, marker if isinstance(marker, str) else marker(rest))
 
     return _MARKER.sub(expanded, text)
 
@@ -171,27 +185,59 @@ def known_values(query: Query) -> dict[str, str | None]:
     return known | ({"reason": None} if _NO_REASON.search(query.text) else {})
 
 
-def _with_history(query: Query, text: str) -> str:
-    """PostgreSQL writes jobs, events and attempts in one statement; for SQLite see `history_afterwards`."""
-    steps = [f"moved AS (\n{text}\n)"]
+_FIRST = re.compile(r"WITH (.*?)\n(?=UPDATE )", re.DOTALL)  # the CTEs of a query
+_WORD = re.compile(r"[a-z_]+")
+
+
+@lru_cache(maxsize=256)
+def _history(query: Query) -> tuple[str, ...]:
+    """PostgreSQL writes jobs, events and lists of jobs in one statement; for SQLite see `history_afterwards`.
+
+    What is the same for all rows is not read from them."""
+    same = {name: "NULL" if value is None else f"'{value}'" for name, value in known_values(query).items()}
+    same.pop("version", None)
+    same |= {"moved_by": ":actor", "updated_at": _POSTGRES_NOW}
+    if query.ends or query.move == "claim":
+        same |= {f"lease_{name}": f":{name}" for name in ("worker", "instance") if f":{name}" in query.text}
+    steps = []
     for n, insert in enumerate(history_of(query)):
-        placed = {"pos": "pos"} if insert.table == "holdfast_events" else {}  # the position of its job row
-        steps.append(f"history{n} AS ({insert.sql('moved', 'TRUE', **placed)})")
-    return "WITH " + ",\n".join(steps) + f"\nSELECT {', '.join(columns_of(query))} FROM moved"
+        values = {column: same.get(value, value) for column, value in insert.values.items()}
+        steps.append(
+            f"history{n} AS ({Insert(insert.table, values | {'pos': 'pos'}, insert.where).sql('moved', 'TRUE')})"
+        )
+    if query.create:
+        steps.append(f"ready AS ({_READY})")
+    if query.move == "claim":
+        steps.append(f"batch AS ({_BATCH})")
+    return tuple(steps)
+
+
+_READY = (
+    "INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at) "
+    "SELECT lane, priority, needs IS NOT NULL, id, run_at FROM moved WHERE due"
+)
+_BATCH = (
+    "INSERT INTO holdfast_claim_batches (claimed_at, ids) "
+    f"SELECT {_POSTGRES_NOW}, array_agg(id) FROM moved HAVING count(*) > 0"
+)
+
+
+def _columns_of_history(query: Query) -> tuple[str, ...]:
+    named = {word for step in _history(query) for word in _WORD.findall(step.partition("SELECT")[2])}
+    return tuple(name for name in HISTORY_COLUMNS if name in named)
 
 
 @dataclass(frozen=True)
 class Insert:
-    """One event or attempt per moved row. `values` by column: columns of that row, literals, or :actor."""
+    """One event per moved row. `values` by column: columns of that row, or literals."""
 
     table: str
     values: dict[str, str]
     where: str = "TRUE"
 
-    def sql(self, source: str, which: str, **more: str) -> str:
-        values = self.values | more
-        selected = f"SELECT {', '.join(values.values())} FROM {source} WHERE {which} AND {self.where}"
-        return f"INSERT INTO {self.table} ({', '.join(values)}) {selected}"
+    def sql(self, source: str, which: str) -> str:
+        selected = f"SELECT {', '.join(self.values.values())} FROM {source} WHERE {which} AND {self.where}"
+        return f"INSERT INTO {self.table} ({', '.join(self.values)}) {selected}"
 
 
 @lru_cache(maxsize=256)
@@ -202,14 +248,18 @@ def history_of(query: Query) -> tuple[Insert, ...]:
             _event("create", seq="1", target=born),
             _event("accept", seq="2", source="'created'", target="state", where="version = 2"),
         )
-    worker = "last_worker" if query.ends else "lease_worker"
     data = {"data": query.data} if query.data else {}
     if query.note == "progress":
-        return (_event("progress", worker=worker, step="step", percent="percent", data="counters"),)
+        return (_event("progress", worker="lease_worker", step="step", percent="percent", data="counters"),)
+    worker = "lease_worker" if query.ends or query.move == "claim" else _HOLDER
     if query.note:
         return (_event(query.note, worker=worker, **data),)
-    event = _event(query.move or "", source="came_from", target="state", worker=worker, **data)
-    return (event, _attempt(query)) if query.ends else (event,)
+    if query.move == "claim":
+        data = {"instance": "lease_instance", "token": "lease_token"}
+    return (_event(query.move or "", source="came_from", target="state", worker=worker, **data),)
+
+
+_HOLDER = "CASE WHEN state = 'running' THEN lease_worker END"  # otherwise the worker of the last lease
 
 
 @lru_cache(maxsize=256)
@@ -239,30 +289,11 @@ def _event(
         "to_state": target,
         "attempt": "attempt",
         "epoch": "epoch",
-        "actor": ":actor",
+        "actor": "moved_by",
         "worker_id": worker,
         "reason": "reason",
     }
     return Insert("holdfast_events", values | more, where)
-
-
-def _attempt(query: Query) -> Insert:
-    values = {
-        "job_id": "id",
-        "epoch": "epoch",
-        "tenant": "tenant",
-        # A release refunds the attempt on the job; its record keeps the number.
-        "attempt": "attempt + 1" if query.ends == "released" else "attempt",
-        "worker_id": "last_worker",
-        "instance": "last_instance",
-        "token": "last_token",
-        "started_at": "last_claimed_at",
-        "ended_at": "updated_at",
-        "outcome": f"'{query.ends}'",
-        "to_state": "state",
-        "reason": "reason",
-    }
-    return Insert("holdfast_attempts", values | ({"error": query.data} if query.data else {}))
 
 
 # -- markers ---------------------------------------------------------------------------------------------------
@@ -343,13 +374,63 @@ def _lacked(extensions: tuple[str, ...], _: str) -> str:
     return f"EXISTS (SELECT 1 FROM {{items:t.needs}} AS need WHERE need.value NOT IN ({had}))"
 
 
+def _mine_or_plain_head(extensions: tuple[str, ...], _: str) -> str:
+    """The row `head` of holdfast_ready: its job needs no hooks, or only those of this process."""
+    if not extensions:
+        return "NOT head.hooked"
+    mine = _mine(extensions, "mine")
+    return f"(NOT head.hooked OR EXISTS (SELECT 1 FROM holdfast_jobs AS mine WHERE mine.id = head.id AND {mine}))"
+
+
+def _next_due(extensions: tuple[str, ...], _: str) -> str:
+    """The least time of the jobs that wait for one."""
+    mine = _mine_or_plain(extensions, "holdfast_jobs")
+    first = "SELECT parked_at FROM holdfast_jobs WHERE parked = '{}' AND {} ORDER BY parked_at LIMIT 1"
+    firsts = " UNION ALL ".join(f"SELECT ({first.format(parked, mine)}) AS at" for parked in ("waiting", "retrying"))
+    return f"(SELECT min(at) FROM ({firsts}) AS firsts)"
+
+
 _HOOKED: dict[str, Callable[[tuple[str, ...], str], str]] = {
     "mine": _mine,
     "mine or plain": _mine_or_plain,
     "mine or freed": _mine_or_freed,
+    "mine or plain head": _mine_or_plain_head,
+    "next due": _next_due,
     "not held back": _not_held_back,
     "lacked": _lacked,
 }
+
+
+def _job_columns() -> str:
+    """The lease of a job that is not running is the last one: it does not count."""
+    held = dict.fromkeys(("lease_worker", "lease_instance", "lease_token", "claimed_at"), "state = 'running'")
+    shown = {name: f"CASE WHEN {when} THEN {name} END AS {name}" for name, when in held.items()}
+    shown["last_worker"] = "CASE WHEN state <> 'running' THEN lease_worker END AS last_worker"
+    return ", ".join(shown.get(name, name) for name in COLUMNS)
+
+
+# The lanes with claimable jobs in the order of their ids, one index probe each, up to the limit.
+def _walk(after: str) -> str:
+    begin, step = ("0", "walk.lane") if after == "zero" else (f":{after}", _STEP)
+    return (
+        "walk(lane, nth) AS (\n"
+        f"    SELECT min(lane), 1 FROM holdfast_ready WHERE lane > {begin}\n"
+        "     UNION ALL\n"
+        f"    SELECT (SELECT min(r.lane) FROM holdfast_ready r WHERE r.lane > {step}), walk.nth + 1\n"
+        "      FROM walk\n"
+        "     WHERE walk.lane IS NOT NULL AND walk.nth < {limit}\n"
+        ")"
+    )
+
+
+_STEP = "CASE WHEN :by_tenant THEN walk.lane | 4294967295 ELSE walk.lane END"
+_BEST = (
+    "WHERE r.lane = wanted.lane AND r.priority >= wanted.floor "
+    "AND (r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
+    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine}"
+)
+_BEST_ORDER = "ORDER BY r.priority DESC, r.id LIMIT"
+
 
 # The text of a marker; a function gets what follows the colon.
 _Text = str | Callable[[str], str]
@@ -359,7 +440,9 @@ _SHARED: dict[str, _Text] = {
     "to": _to,
     "bit": _bit,
     "lease ended": _LEASE_ENDED,
-    "job": ", ".join(COLUMNS),
+    "running": "holdfast_jobs.state = 'running'",
+    "walk": _walk,
+    "job": _job_columns(),
     "summary": ", ".join(SUMMARY_COLUMNS),
     "event": ", ".join(EVENT_COLUMNS),
     "attempt": ", ".join(ATTEMPT_COLUMNS),
@@ -424,9 +507,6 @@ def _sqlite_any(wanted: str) -> str:
     return f"(:{name} IS NULL OR {column} IN (SELECT value FROM json_each(:{name})))"
 
 
-# The time of the statement, not of the transaction; usable as an index condition.
-_POSTGRES_NOW = "coalesce(:now::timestamptz, statement_timestamp())"
-
 # Set by the statement itself, so that it also works with autocommit. The subquery runs once.
 _LOCK_TIMEOUT = (
     "(SELECT set_config('lock_timeout', coalesce(:lock_timeout::text, current_setting('lock_timeout')), TRUE))"
@@ -450,16 +530,48 @@ def _log_end(greatest: str) -> str:
 # On PostgreSQL, and on SQLite.
 _DIALECT: dict[str, tuple[_Text, _Text]] = {
     "now": (_POSTGRES_NOW, ":now"),
-    # Written so that no partial index of PostgreSQL matches. Between two vacuums the index of running jobs is mostly
-    # dead rows, and the planner, which estimates it as empty, would read all of it instead of looking up a few ids.
-    "running": ("holdfast_jobs.state || '' = 'running'", "holdfast_jobs.state = 'running'"),
     "skip_locked": ("FOR UPDATE SKIP LOCKED", ""),
     "skip_locked of jobs": ("FOR UPDATE OF holdfast_jobs SKIP LOCKED", ""),
     "locked": ("FOR UPDATE OF holdfast_jobs", ""),
     "lock_timeout": (_LOCK_TIMEOUT, "coalesce(:lock_timeout, '') IS NOT NULL"),
-    "token": ("gen_random_uuid()", "holdfast_new_token()"),
+    # A random part for the claim and a part for each job: a random number for each row costs as much as its event.
+    "token": (
+        "(:token_prefix || lpad(to_hex(uuid_hash_extended(holdfast_jobs.id, 0) & 281474976710655), 12, '0'))::uuid",
+        ":token_prefix || substr(holdfast_new_token(), -12)",
+    ),
     "rows": (_postgres_rows, _sqlite_rows),
     "in": (_postgres_in, lambda wanted: f"IN (SELECT value FROM json_each(:{wanted.split()[0]}))"),
+    "head of": (
+        "LEFT JOIN LATERAL (SELECT priority, id, hooked FROM holdfast_ready WHERE lane = {} "
+        "ORDER BY priority DESC, id LIMIT 1) AS head ON TRUE".format,
+        "LEFT JOIN holdfast_ready AS head ON head.id = (SELECT r.id FROM holdfast_ready r WHERE r.lane = {} "
+        "ORDER BY r.priority DESC, r.id LIMIT 1)".format,
+    ),
+    "picked columns": ("best.place, best.id", "best.value AS id"),
+    "best of lane": (
+        "CROSS JOIN LATERAL (SELECT place, id FROM (SELECT r.ctid AS place, r.id FROM holdfast_ready r "
+        f"JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST} AND holdfast_jobs.due {_BEST_ORDER} {{limit}} "
+        "FOR UPDATE OF holdfast_jobs SKIP LOCKED) AS first LIMIT wanted.most) AS best LIMIT :most",
+        "JOIN json_each((SELECT json_group_array(id) FROM (SELECT r.id FROM holdfast_ready r "
+        f"JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST} {_BEST_ORDER} :most))) AS best "
+        "ON best.key < wanted.most",
+    ),
+    # The lock on a job covers its row of holdfast_ready.
+    "taken": (
+        ", taken AS (\n    DELETE FROM holdfast_ready WHERE ctid = ANY (ARRAY(SELECT place FROM picked))\n)",
+        "",
+    ),
+    "found": (
+        "WITH found AS (\n"
+        "    DELETE FROM holdfast_ready AS r USING holdfast_jobs AS j\n"
+        "     WHERE j.id = ANY (:{}::uuid[]) AND r.lane = j.lane AND r.priority = j.priority AND r.id = j.id\n"
+        ")\n".format,
+        "",
+    ),
+    "in taken": ("= ANY (ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),
+    "drop stale": ("holdfast_drop_stale_ready(:{})".format, "0 * coalesce(:{}, 0)".format),
+    "stale batches": ("EXISTS (SELECT 1 FROM holdfast_claim_batches WHERE claimed_at <= {now-1})", "FALSE"),
+    "drop batches": ("holdfast_drop_claim_batches({now-1}, {limit})", "0"),
     "in picked": ("= ANY(ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),
     "in ripe": ("= ANY(ARRAY(SELECT id FROM ripe))", "IN (SELECT id FROM ripe)"),
     "any": (_postgres_any, _sqlite_any),
@@ -486,7 +598,7 @@ _DIALECT: dict[str, tuple[_Text, _Text]] = {
         "FROM (SELECT * FROM holdfast_parts WHERE holdfast_parts.job_id = holdfast_jobs.id ORDER BY place, name))",
     ),
     "next version": (
-        f"version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, {_POSTGRES_POS})",
-        "version = holdfast_jobs.version + 1",
+        f"version = holdfast_jobs.version + 1, moved_by = :actor, pos = greatest(holdfast_jobs.pos, {_POSTGRES_POS})",
+        "version = holdfast_jobs.version + 1, moved_by = :actor",
     ),
 }

@@ -19,11 +19,11 @@ RETURNING {moved}
 -- which are accepted explicitly, are excluded.
 SELECT id, policy
   FROM holdfast_jobs
- WHERE state = 'created'
-   AND (created_at <= {now-:seconds} OR created_at > {now+5})
+ WHERE parked = 'created'
+   AND (parked_at <= {now-:seconds} OR parked_at > {now+5})
    AND NOT policy {in:not_ours integer}
    AND {mine}
    AND {not held back:accept}
- ORDER BY created_at
+ ORDER BY parked_at
  LIMIT {limit}
 {skip_locked}

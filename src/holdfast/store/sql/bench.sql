@@ -2,15 +2,15 @@
 
 -- name: bench_left
 -- The number of unfinished jobs: waiting in their lanes, or running.
-SELECT (SELECT count(*) FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type)) AS waiting,
-       (SELECT count(*) FROM holdfast_jobs WHERE state = 'running' AND type = :type) AS running
+SELECT (SELECT count(*) FROM holdfast_ready WHERE lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type)) AS waiting,
+       (SELECT count(*) FROM holdfast_running WHERE type = :type) AS running
 
 -- name: bench_waiting
-SELECT id FROM holdfast_jobs WHERE due AND lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type) ORDER BY id LIMIT {limit}
+SELECT id FROM holdfast_ready WHERE lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type) ORDER BY id LIMIT {limit}
 
 -- name: bench_done
 -- From the first claim to the last completion. Ids are in creation order, so `id >= :first` skips older jobs.
-SELECT count(*) AS jobs, min(last_claimed_at) AS begun_at, max(finished_at) AS ended_at
+SELECT count(*) AS jobs, min(claimed_at) AS begun_at, max(finished_at) AS ended_at
   FROM holdfast_jobs
  WHERE id >= :first
    AND type = :type

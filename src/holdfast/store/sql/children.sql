@@ -4,11 +4,10 @@
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE NOT due
-       AND run_at <= {now}
-       AND state = 'queued'
+     WHERE parked = 'waiting'
+       AND parked_at <= {now}
        AND reason = 'waiting_for_children'
-     ORDER BY run_at
+     ORDER BY parked_at
      LIMIT {limit}
     {skip_locked}
 )

@@ -1,7 +1,23 @@
 -- name: open_lanes
--- The lanes that this worker may claim from now, ordered by the priority of their head. `waits` is how long a job must
--- have waited before this worker may claim it: above 0 only while an idle worker that the job prefers is available.
-SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS hooked,
+-- Lanes with claimable jobs after lane `after`, in the order of their ids: the next ones, or the first of each tenant
+-- (`by_tenant`), or the next that have the queues and types of this worker (`named`). A lane that the worker may not claim
+-- from now has no `type`. `waits` is how long a job must have waited before this worker may claim it: above 0 only while
+-- an idle worker that the job prefers is available.
+WITH RECURSIVE {walk:after},
+listed AS (
+    SELECT walk.lane FROM walk WHERE walk.lane IS NOT NULL AND NOT :named
+     UNION ALL
+    SELECT matching.id
+      FROM (SELECT l.id
+              FROM holdfast_lanes l
+             WHERE :named
+               AND {any:queues l.queue text}
+               AND {any:types l.type text}
+               AND l.id > :after
+             ORDER BY l.id
+             LIMIT {limit}) AS matching
+)
+SELECT listed.lane AS id, l.tenant, l.type, head.priority, head.id AS head, head.hooked, t.weight,
        CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
              AND EXISTS (SELECT 1
                            FROM holdfast_workers other
@@ -13,51 +29,35 @@ SELECT l.id, l.type, head.priority, head.id AS head, head.needs IS NOT NULL AS h
                                              WHERE p.value NOT IN (SELECT value FROM {items:other.offers} AS o))
                             AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r
                                              WHERE r.value NOT IN (SELECT value FROM {items:other.offers} AS o))
-                            AND NOT EXISTS (SELECT 1 FROM holdfast_jobs held
-                                             WHERE held.state = 'running' AND held.lease_worker = other.id))
+                            AND NOT EXISTS (SELECT 1 FROM holdfast_running held WHERE held.lease_worker = other.id))
             THEN l.defer_seconds
             ELSE 0
        END AS waits
-  FROM holdfast_workers w
-  CROSS JOIN holdfast_lanes l
-  JOIN holdfast_jobs head ON head.id = (SELECT j.id
-                                          FROM holdfast_jobs j
-                                         WHERE j.due
-                                           AND j.lane = l.id
-                                         ORDER BY j.priority DESC, j.id
-                                         LIMIT 1)
- WHERE w.id = :worker
-   AND {mine or plain:head}
+  FROM listed
+  JOIN holdfast_workers w ON w.id = :worker
+  {head of:listed.lane}
+  LEFT JOIN holdfast_lanes l
+    ON l.id = listed.lane
    AND w.enabled
    AND {any:queues l.queue text}
    AND {any:types l.type text}
    AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
    AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
- ORDER BY head.priority DESC, head.id
- LIMIT {limit}
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0)
+   AND {mine or plain head}
+  LEFT JOIN holdfast_tenants t ON t.name = l.tenant
 
 -- name: claim_jobs
 -- move: claim
 -- gives: lease
--- The CTE is an optimization fence: without it the planner may run the LIMIT more than once. The inner LIMIT is for the
--- planner and constant, so that claims of every size share one prepared statement; the outer one stops after :most rows,
--- and no further row is locked. If `run_at` of a due job is in the future, the clock was set back.
+-- From each lane in `wanted` its most urgent jobs, up to `most`, that no other transaction has locked. The constant limit is
+-- for the planner, so that claims of every size share one prepared statement. If `run_at` of a claimable job is in the
+-- future, the clock was set back.
 WITH picked AS MATERIALIZED (
-    SELECT id
-      FROM (SELECT id
-              FROM holdfast_jobs
-             WHERE due
-               AND lane = :lane
-               AND priority >= :floor
-               AND (run_at <= {now-:waits} OR run_at > {now+5})
-               AND attempt < max_attempts
-               AND {mine}
-             ORDER BY priority DESC, id
-             LIMIT {limit}
-            {skip_locked}) AS best
-     LIMIT :most
-)
+    SELECT {picked columns}
+      FROM {rows:wanted(lane bigint, floor smallint, waits float8, most integer)}
+      {best of lane}
+){taken}
 UPDATE holdfast_jobs
    SET came_from        = state,
        state            = {to:claim},
@@ -76,29 +76,36 @@ UPDATE holdfast_jobs
        percent          = NULL,
        step             = NULL,
        updated_at       = {now}
- WHERE id {in picked}
+ WHERE id {in taken}
    AND state {from:claim}
+   AND due
+   AND {mine}
 RETURNING {moved}
+
+-- name: drop_stale_ready
+-- For lanes in which a claim found nothing. Only PostgreSQL has such rows.
+SELECT {drop stale:lanes} AS dropped
 
 -- name: claimable_jobs
 -- The jobs that `claim_jobs` would claim from a lane, for job types with hooks.
-SELECT id, type
-  FROM holdfast_jobs
- WHERE due
-   AND lane = :lane
-   AND priority >= :floor
-   AND (run_at <= {now-:waits} OR run_at > {now+5})
-   AND attempt < max_attempts
+SELECT holdfast_jobs.id, holdfast_jobs.type
+  FROM holdfast_ready AS r
+  JOIN holdfast_jobs ON holdfast_jobs.id = r.id
+ WHERE r.lane = :lane
+   AND r.priority >= :floor
+   AND (r.run_at <= {now-:waits} OR r.run_at > {now+5})
+   AND holdfast_jobs.due
+   AND holdfast_jobs.attempt < holdfast_jobs.max_attempts
    AND {mine}
- ORDER BY priority DESC, id
+ ORDER BY r.priority DESC, r.id
  LIMIT :most
-{skip_locked}
+{skip_locked of jobs}
 
 -- name: claim_found
 -- move: claim
 -- gives: lease
 -- The caller has locked the rows and checked that they may be claimed.
-UPDATE holdfast_jobs
+{found:ids}UPDATE holdfast_jobs
    SET came_from        = state,
        state            = {to:claim},
        reason           = NULL,
@@ -122,8 +129,8 @@ UPDATE holdfast_jobs
 RETURNING {moved}
 
 -- name: defer_jobs
--- A guard has deferred these jobs, or a hook has failed: until `run_at` they are not in the claim index. The state does
--- not change, so there is no event.
+-- A guard has deferred these jobs, or a hook has failed: until `run_at` they are not claimable. The state does not change,
+-- so there is no event.
 UPDATE holdfast_jobs
    SET due    = FALSE,
        run_at = {now+deferred.seconds},
@@ -137,10 +144,9 @@ RETURNING holdfast_jobs.id
 -- name: overdue
 -- For a claim that found too few jobs: is a delayed job due, has a lease expired, is the worker enabled?
 SELECT w.enabled,
-       (SELECT run_at FROM holdfast_jobs WHERE NOT due AND {mine or plain:holdfast_jobs} ORDER BY run_at LIMIT 1) <= {now} AS ripe,
-       EXISTS (SELECT 1 FROM holdfast_jobs
-                WHERE state = 'running'
-                  AND {any:queues holdfast_jobs.queue text}
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE parked IN ('waiting', 'retrying') AND parked_at <= {now} AND {mine or plain:holdfast_jobs}) AS ripe,
+       EXISTS (SELECT 1 FROM holdfast_running AS holdfast_jobs
+                WHERE {any:queues holdfast_jobs.queue text}
                   AND {mine or plain:holdfast_jobs}
                   AND lease_expires_at <= {now}) AS lost
   FROM holdfast_workers w

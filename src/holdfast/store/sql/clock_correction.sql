@@ -5,9 +5,8 @@
 -- No lease lasts longer than `lease_seconds` from now. A live worker renews it; that of a dead worker expires.
 WITH picked AS MATERIALIZED (
     SELECT id
-      FROM holdfast_jobs
-     WHERE state = 'running'
-       AND (lease_expires_at > {now+lease_seconds + 5}
+      FROM holdfast_running
+     WHERE (lease_expires_at > {now+lease_seconds + 5}
             OR claimed_at > {now+5}
             OR progress_at > {now+5}
             OR cancel_requested_at > {now+5})
@@ -29,10 +28,9 @@ RETURNING id
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE state = 'retrying'
-       AND NOT due
+     WHERE parked = 'retrying'
        AND updated_at > {now+5}
-     ORDER BY run_at DESC
+     ORDER BY parked_at DESC
      LIMIT {limit}
     {skip_locked}
 )
@@ -49,11 +47,11 @@ RETURNING id
 WITH picked AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE NOT due
-       AND run_at <= (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap')
-       AND run_at > (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap') - ({now} - {now-60})
+     WHERE parked IN ('waiting', 'retrying')
+       AND parked_at <= (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap')
+       AND parked_at > (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap') - ({now} - {now-60})
        AND NOT (updated_at > {now-60} AND updated_at <= {now+5})
-     ORDER BY run_at
+     ORDER BY parked_at
      LIMIT {limit}
     {skip_locked}
 )

@@ -6,10 +6,10 @@
 -- one (after a restore it may be another tenant's), or if a type needs hooks of an extension that the caller does not
 -- have.
 INSERT INTO holdfast_jobs (
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, due, priority, version, pos, max_attempts,
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
     payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
-SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state,
+SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state, :actor,
        CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}) <= {now} END,
        coalesce(fresh.priority, 0), kind.version, {pos}, coalesce(fresh.max_attempts, kind.max_attempts),
        coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}), {now}, {now}, kind.lease_seconds, kind.late_writes,
@@ -19,14 +19,14 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
   FROM {rows:fresh(id uuid, kind integer, priority smallint, max_attempts integer, run_at timestamptz, delay_seconds float8,
                    payload text, idempotency_key text, fingerprint text, tags text, trace text, partition_key text,
                    subject text, redrive_of uuid, root_id uuid, parent_id uuid)}
-  JOIN {rows:kind(number integer, tenant text, type text, queue text, lane integer, lifecycle text, policy integer,
+  JOIN {rows:kind(number integer, tenant text, type text, queue text, lane bigint, lifecycle text, policy integer,
                   moves integer, state text, version integer, lease_seconds float8, late_writes boolean,
                   max_attempts integer, needs text)}
     ON kind.number = coalesce(fresh.kind, 0)
  WHERE {lock_timeout}
    AND NOT EXISTS (
            SELECT 1
-             FROM {rows:known(lane integer, lane_digest text, policy integer, policy_digest text, type text, needs text)}
+             FROM {rows:known(lane bigint, lane_digest text, policy integer, policy_digest text, type text, needs text)}
             WHERE NOT EXISTS (SELECT 1 FROM holdfast_lanes WHERE holdfast_lanes.id = known.lane AND holdfast_lanes.digest = known.lane_digest)
                OR NOT EXISTS (SELECT 1 FROM holdfast_policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
                OR EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND {lacked}))
@@ -88,9 +88,16 @@ SELECT id FROM holdfast_policies WHERE digest = :digest
 -- name: policy_body
 SELECT body, moves FROM holdfast_policies WHERE id = :id
 
+-- name: put_tenant
+INSERT INTO holdfast_tenants (name) VALUES (:name) ON CONFLICT (name) DO NOTHING RETURNING id
+
+-- name: next_lane
+-- The id of a new lane of the tenant; the row stays locked until it is inserted.
+UPDATE holdfast_tenants SET lanes = lanes + 1 WHERE name = :name RETURNING id * 4294967296 + lanes AS id
+
 -- name: put_lane
-INSERT INTO holdfast_lanes (digest, tenant, queue, type, requires, prefers, defer_seconds)
-VALUES (:digest, :tenant, :queue, :type, :requires, :prefers, :defer_seconds)
+INSERT INTO holdfast_lanes (id, digest, tenant, queue, type, requires, prefers, defer_seconds)
+VALUES (:id, :digest, :tenant, :queue, :type, :requires, :prefers, :defer_seconds)
     ON CONFLICT (digest) DO NOTHING
 RETURNING id
 

@@ -10,33 +10,29 @@ SELECT tenant, queue, state, count(*) AS jobs, min(CASE WHEN due THEN run_at END
 SELECT lease_worker, jobs, id AS oldest
   FROM (SELECT lease_worker, id, count(*) OVER (PARTITION BY lease_worker) AS jobs,
                row_number() OVER (PARTITION BY lease_worker ORDER BY claimed_at, id) AS place
-          FROM holdfast_jobs
-         WHERE state = 'running') AS ranked
+          FROM holdfast_running) AS ranked
  WHERE place = 1
  ORDER BY lease_worker
 
 -- name: leases_long_over
 SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
-  FROM holdfast_jobs
- WHERE state = 'running'
-   AND lease_expires_at <= {now-:seconds}
+  FROM holdfast_running
+ WHERE lease_expires_at <= {now-:seconds}
 
 -- name: waiting_lanes
 -- Lanes with a due job, in a queue that is not paused.
+WITH RECURSIVE {walk:zero}
 SELECT l.tenant, l.queue, l.type, l.requires
-  FROM holdfast_lanes l
- WHERE EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.due AND j.lane = l.id)
-   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
+  FROM walk
+  JOIN holdfast_lanes l ON l.id = walk.lane
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
  ORDER BY l.queue, l.type, l.id
- LIMIT {limit}
 
 -- name: recent_deaths
--- `state <> 'succeeded'` repeats the condition of the partial index: without it SQLite does not use that index.
 SELECT reason, count(*) AS jobs
   FROM holdfast_jobs
- WHERE finished_at >= {now-:seconds}
-   AND state <> 'succeeded'
-   AND state = 'dead'
+ WHERE parked = 'dead'
+   AND parked_at >= {now-:seconds}
  GROUP BY reason
  ORDER BY jobs DESC, reason
 
@@ -44,7 +40,7 @@ SELECT reason, count(*) AS jobs
 -- When the last sweep ran, and whether there is anything to sweep.
 SELECT (SELECT swept_at FROM holdfast_sweeps WHERE name = 'reap') AS swept_at,
        EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > {now-:seconds}) AS fresh,
-       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE NOT due) AS needed
+       EXISTS (SELECT 1 FROM holdfast_running) OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE parked IN ('waiting', 'retrying')) AS needed
 
 -- name: applied_migrations
 SELECT extension, number, name FROM holdfast_migrations ORDER BY extension, number

@@ -3,10 +3,11 @@
 -- negatives are not.
 SELECT coalesce({log end} >= {ceiling}, FALSE) AS log_ahead,
        NOT EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > {now-:pause} AND swept_at <= {now+5}) AS unswept,
-       coalesce((SELECT run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= {now}, FALSE) AS ripe,
-       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') AS running,
-       coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= {now-:orphaned}, FALSE)
-       OR coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at DESC LIMIT 1) > {now+5}, FALSE) AS orphans,
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE parked IN ('waiting', 'retrying') AND parked_at <= {now}) AS ripe,
+       EXISTS (SELECT 1 FROM holdfast_running) AS running,
+       {stale batches} AS batches,
+       coalesce((SELECT parked_at FROM holdfast_jobs WHERE parked = 'created' ORDER BY parked_at LIMIT 1) <= {now-:orphaned}, FALSE)
+       OR coalesce((SELECT parked_at FROM holdfast_jobs WHERE parked = 'created' ORDER BY parked_at DESC LIMIT 1) > {now+5}, FALSE) AS orphans,
        EXISTS (SELECT 1
                  FROM holdfast_workers
                 WHERE liveness <> 'offline'

@@ -58,10 +58,9 @@ SELECT known.name
 -- Counts unfinished jobs, up to the limit.
 SELECT count(*) AS jobs
   FROM (SELECT 1 AS one
-          FROM holdfast_jobs
+          FROM holdfast_open_jobs
          WHERE needs IS NOT NULL
-           AND finished_at IS NULL
-           AND EXISTS (SELECT 1 FROM {items:holdfast_jobs.needs} AS need WHERE need.value = :extension)
+           AND EXISTS (SELECT 1 FROM {items:holdfast_open_jobs.needs} AS need WHERE need.value = :extension)
          LIMIT {limit}) AS found
 
 -- name: forget_extension

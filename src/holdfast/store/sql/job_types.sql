@@ -44,39 +44,36 @@ UPDATE holdfast_job_types
 RETURNING name
 
 -- name: adopt_jobs
--- Adds hooks to unfinished jobs that were created before their type had them. Each part of the union uses its own index.
+-- Adds hooks to unfinished jobs that were created before their type had them.
 WITH picked AS MATERIALIZED (
-    SELECT id FROM holdfast_jobs WHERE due AND type = :type AND coalesce(needs, '') <> :needs
-     UNION ALL
-    SELECT id FROM holdfast_jobs WHERE NOT due AND type = :type AND coalesce(needs, '') <> :needs
-     UNION ALL
-    SELECT id FROM holdfast_jobs WHERE state = 'running' AND type = :type AND coalesce(needs, '') <> :needs
-     UNION ALL
-    SELECT id FROM holdfast_jobs WHERE state = 'created' AND type = :type AND coalesce(needs, '') <> :needs
-     LIMIT {limit}
+    SELECT id FROM holdfast_open_jobs WHERE type = :type AND coalesce(needs, '') <> :needs LIMIT {limit}
 )
 UPDATE holdfast_jobs SET needs = :needs WHERE id {in picked} AND finished_at IS NULL RETURNING id
 
 -- name: adopt_lane
 -- Claimable jobs of a lane that were created by a process without these hooks: few, if any.
-UPDATE holdfast_jobs SET needs = :needs WHERE due AND lane = :lane AND needs IS NULL RETURNING id
+UPDATE holdfast_jobs
+   SET needs = :needs
+ WHERE id IN (SELECT id FROM holdfast_ready WHERE lane = :lane AND NOT hooked)
+   AND due
+   AND needs IS NULL
+RETURNING id
 
 -- name: free_jobs
 -- Removes hooks from unfinished jobs whose type no longer needs them.
 WITH picked AS MATERIALIZED (
-    SELECT holdfast_jobs.id, t.needs
-      FROM holdfast_jobs
-      JOIN holdfast_job_types t ON t.name = holdfast_jobs.type
-     WHERE holdfast_jobs.type {in:types text}
-       AND holdfast_jobs.finished_at IS NULL
-       AND holdfast_jobs.needs <> coalesce(t.needs, '')
+    SELECT holdfast_open_jobs.id, t.needs
+      FROM holdfast_open_jobs
+      JOIN holdfast_job_types t ON t.name = holdfast_open_jobs.type
+     WHERE holdfast_open_jobs.type {in:types text}
+       AND holdfast_open_jobs.needs <> coalesce(t.needs, '')
      LIMIT {limit}
-    {locked}
 )
 UPDATE holdfast_jobs
    SET needs = picked.needs
   FROM picked
  WHERE holdfast_jobs.id = picked.id
+   AND holdfast_jobs.finished_at IS NULL
 RETURNING holdfast_jobs.id
 
 -- name: types_with_needs
@@ -85,21 +82,15 @@ SELECT name, needs_by FROM holdfast_job_types WHERE needs_by IS NOT NULL ORDER B
 -- name: needs_that_name
 -- The distinct `needs` of unfinished jobs that name this extension, and the number of jobs of each.
 SELECT needs, count(*) AS jobs
-  FROM holdfast_jobs
+  FROM holdfast_open_jobs
  WHERE needs IS NOT NULL
-   AND finished_at IS NULL
-   AND EXISTS (SELECT 1 FROM {items:holdfast_jobs.needs} AS need WHERE need.value = :extension)
+   AND EXISTS (SELECT 1 FROM {items:holdfast_open_jobs.needs} AS need WHERE need.value = :extension)
  GROUP BY needs
  ORDER BY needs
 
 -- name: change_needs
 -- An operator removes an extension from the `needs` of unfinished jobs.
 WITH picked AS MATERIALIZED (
-    SELECT id
-      FROM holdfast_jobs
-     WHERE needs = :before
-       AND finished_at IS NULL
-     LIMIT {limit}
-    {locked}
+    SELECT id FROM holdfast_open_jobs WHERE needs = :before LIMIT {limit}
 )
-UPDATE holdfast_jobs SET needs = :after WHERE id {in picked} RETURNING id
+UPDATE holdfast_jobs SET needs = :after WHERE id {in picked} AND finished_at IS NULL RETURNING id

@@ -2,39 +2,34 @@
 
 -- name: top_waiting
 -- The exact number of claimable jobs, and how long the oldest has waited.
-SELECT queue, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_jobs WHERE due GROUP BY queue
+SELECT l.queue, CAST(sum(r.jobs) AS bigint) AS jobs, min(r.oldest_at) AS oldest_at
+  FROM (SELECT lane, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_ready GROUP BY lane) AS r
+  JOIN holdfast_lanes l ON l.id = r.lane
+ GROUP BY l.queue
 
 -- name: top_counts
--- Each kind uses its own index and stops at the limit. Without the limit PostgreSQL would read the whole table for the
--- delayed jobs: its estimate counts rows with `due IS NULL` as not due.
-SELECT queue, 'created' AS kind, count(*) AS jobs FROM holdfast_jobs WHERE state = 'created' GROUP BY queue
+-- Each kind is counted up to the limit.
+SELECT queue, 'created' AS kind, count(*) AS jobs FROM holdfast_jobs WHERE parked = 'created' GROUP BY queue
 UNION ALL
 SELECT queue, 'delayed', count(*)
-  FROM (SELECT queue, state FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
- WHERE state = 'queued'
+  FROM (SELECT queue FROM holdfast_jobs WHERE parked = 'waiting' ORDER BY parked_at LIMIT {limit}) AS later
  GROUP BY queue
 UNION ALL
 SELECT queue, 'retrying', count(*)
-  FROM (SELECT queue FROM holdfast_jobs WHERE state = 'retrying' AND NOT due ORDER BY run_at LIMIT {limit}) AS retrying
+  FROM (SELECT queue FROM holdfast_jobs WHERE parked = 'retrying' ORDER BY parked_at LIMIT {limit}) AS retrying
  GROUP BY queue
 UNION ALL
 SELECT queue, 'dead', count(*)
-  FROM (SELECT queue, state, finished_at
-          FROM holdfast_jobs
-         WHERE finished_at IS NOT NULL AND state <> 'succeeded'
-         ORDER BY finished_at DESC
-         LIMIT {limit}) AS unhappy
- WHERE state = 'dead'
-   AND finished_at >= {now-:seconds}
+  FROM (SELECT queue, parked_at FROM holdfast_jobs WHERE parked = 'dead' ORDER BY parked_at DESC LIMIT {limit}) AS dead
+ WHERE parked_at >= {now-:seconds}
  GROUP BY queue
 
 -- name: top_held
-SELECT queue, lease_worker, count(*) AS jobs FROM holdfast_jobs WHERE state = 'running' GROUP BY queue, lease_worker
+SELECT queue, lease_worker, count(*) AS jobs FROM holdfast_running GROUP BY queue, lease_worker
 
 -- name: top_running
 SELECT id, type, queue, attempt, max_attempts, step, percent, eta_at, claimed_at, cancel_requested_at, lease_worker
-  FROM holdfast_jobs
- WHERE state = 'running'
+  FROM holdfast_running
  ORDER BY claimed_at, id
  LIMIT {limit}
 
@@ -69,7 +64,7 @@ SELECT holdfast_jobs.queue,
 -- name: top_ended
 -- Recently finished jobs, newest first, among the newest events.
 SELECT e.job_id, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.policy, e.to_state, e.reason, e.attempt, holdfast_jobs.max_attempts,
-       holdfast_jobs.last_claimed_at AS claimed_at, e.at
+       holdfast_jobs.claimed_at, e.at
   FROM (SELECT pos, job_id, seq, to_state, reason, attempt, at
           FROM holdfast_events
          WHERE pos > :after

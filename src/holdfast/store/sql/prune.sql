@@ -23,9 +23,8 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
 SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at, key_live,
        EXISTS (SELECT 1 FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) AS kept
   FROM holdfast_jobs
- WHERE state = :state
-   AND state <> 'succeeded'
-   AND finished_at <= {now-:keep_seconds}
+ WHERE parked = :state
+   AND parked_at <= {now-:keep_seconds}
    AND NOT tenant {in:besides text}
    AND {mine or freed}
    AND {not held back:prune}
@@ -33,7 +32,7 @@ SELECT id, tenant, type, state, policy, created_at, finished_at, {now} AS now_at
             THEN coalesce((SELECT max(kept_at) FROM holdfast_kept_keys WHERE holdfast_kept_keys.job_id = holdfast_jobs.id) <= {now-:seen_seconds}, TRUE)
             ELSE TRUE
        END
- ORDER BY finished_at
+ ORDER BY parked_at
  LIMIT {limit}
 {skip_locked}
 
@@ -61,10 +60,9 @@ SELECT count(*) AS jobs
 SELECT count(*) AS jobs
   FROM (SELECT 1
           FROM holdfast_jobs
-         WHERE state = :state
-           AND state <> 'succeeded'
-           AND finished_at <= {now-:keep_seconds}
-         ORDER BY finished_at
+         WHERE parked = :state
+           AND parked_at <= {now-:keep_seconds}
+         ORDER BY parked_at
          LIMIT {limit}) AS overdue
 
 -- name: overdue_deliveries
@@ -113,13 +111,15 @@ DELETE FROM holdfast_events WHERE job_id {in:ids uuid} RETURNING pos
 -- name: note_pruned
 UPDATE holdfast_event_log SET pruned = :pos WHERE pruned < :pos RETURNING pruned
 
--- name: prune_errors
+-- name: keep_attempts
 -- The record of an attempt (worker, times, outcome) is kept for ever; its error is deleted with the job.
-UPDATE holdfast_attempts SET error = NULL WHERE job_id {in:ids uuid} AND error IS NOT NULL RETURNING job_id
-
--- name: prune_attempts
--- For jobs of a benchmark, which leave no records.
-DELETE FROM holdfast_attempts WHERE job_id {in:ids uuid} RETURNING job_id
+INSERT INTO holdfast_kept_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at,
+                                    outcome, to_state, reason)
+SELECT job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason
+  FROM holdfast_attempts
+ WHERE job_id {in:ids uuid}
+    ON CONFLICT DO NOTHING
+RETURNING job_id
 
 -- name: prune_parts
 DELETE FROM holdfast_parts WHERE job_id {in:ids uuid} RETURNING job_id

@@ -1,9 +1,8 @@
 -- Queue statistics: waiting and running jobs of each queue and type, counted by one process and stored for all of them.
 
 -- name: queue_stats
--- Each kind is counted with its own partial index. A delayed job whose time has come counts as waiting, also before
--- `mark_due_jobs` has marked it due. ORDER BY and LIMIT keep PostgreSQL on the index: its estimate counts rows with
--- `due IS NULL` as not due, and it would read the whole table.
+-- A delayed job whose time has come counts as waiting, also before `mark_due_jobs` has marked it due. ORDER BY and LIMIT
+-- keep PostgreSQL on the index.
 SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
                                                   WHERE q.tenant = l.tenant
                                                     AND q.name = l.queue
@@ -11,16 +10,18 @@ SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
             THEN 'paused'
             ELSE d.kind
        END AS kind, l.queue, l.type, d.jobs, d.oldest_at, {now} AS seen_at
-  FROM (SELECT 'waiting' AS kind, lane, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_jobs WHERE due GROUP BY lane
+  FROM (SELECT 'waiting' AS kind, lane, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_ready GROUP BY lane
         UNION ALL
         SELECT CASE WHEN run_at <= {now} THEN 'waiting' WHEN state = 'retrying' THEN 'retrying' ELSE 'delayed' END AS kind,
                lane, count(*), min(run_at)
-          FROM (SELECT lane, state, run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT {limit}) AS later
+          FROM (SELECT * FROM (SELECT lane, state, run_at FROM holdfast_jobs WHERE parked = 'waiting' ORDER BY parked_at LIMIT {limit}) AS delayed
+                UNION ALL
+                SELECT * FROM (SELECT lane, state, run_at FROM holdfast_jobs WHERE parked = 'retrying' ORDER BY parked_at LIMIT {limit}) AS retrying) AS later
          GROUP BY kind, lane
         UNION ALL
-        SELECT 'created', lane, count(*), min(run_at) FROM holdfast_jobs WHERE state = 'created' GROUP BY lane
+        SELECT 'created', lane, count(*), min(run_at) FROM holdfast_jobs WHERE parked = 'created' GROUP BY lane
         UNION ALL
-        SELECT 'running', lane, count(*), min(run_at) FROM holdfast_jobs WHERE state = 'running' GROUP BY lane) AS d
+        SELECT 'running', lane, count(*), min(run_at) FROM holdfast_running GROUP BY lane) AS d
   JOIN holdfast_lanes l ON l.id = d.lane
 
 -- name: worker_stats

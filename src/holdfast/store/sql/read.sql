@@ -23,7 +23,8 @@ SELECT {event} FROM holdfast_events WHERE job_id = :id AND seq > :after ORDER BY
 -- Events of all jobs, ordered so that none ever appears behind a reader's position: see `{horizon}`.
 SELECT {event}
   FROM holdfast_events
- WHERE (pos, job_id, seq) > (:pos, :job_id, :seq)
+ WHERE pos >= :pos
+   AND (pos, job_id, seq) > (:pos, :job_id, :seq)
    AND pos < {horizon}
  ORDER BY pos, job_id, seq
  LIMIT {limit}
@@ -71,9 +72,8 @@ SELECT tenant, queue, type, requires, prefers, defer_seconds FROM holdfast_lanes
 -- The number of jobs ahead of it, counted up to the limit.
 SELECT count(*) AS ahead
   FROM (SELECT 1
-          FROM holdfast_jobs
-         WHERE due
-           AND lane = :lane
+          FROM holdfast_ready
+         WHERE lane = :lane
            AND (priority > :priority OR priority = :priority AND id < :id)
          LIMIT {limit}) AS first
 

@@ -1,7 +1,7 @@
 -- name: lost_jobs
 -- Running jobs to reap: the lease expired (in some lifecycles only once the worker is offline too), the process crashed
 -- and has not renewed the lease since, a time limit of the policy passed, or a cancel request was ignored. The expiry has
--- no index: each renewal would then rewrite a wide row. Running jobs are few.
+-- no index: each renewal would then change it. Running jobs are few.
 SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, holdfast_jobs.policy,
        holdfast_jobs.moves, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures,
        holdfast_jobs.lost, holdfast_jobs.lease_worker, holdfast_jobs.lease_expires_at,
@@ -11,10 +11,9 @@ SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, hol
        holdfast_jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,
        NOT :in_grace AND coalesce(holdfast_jobs.progress_at, holdfast_jobs.claimed_at) <= {now-p.no_progress_seconds} AS no_progress,
        holdfast_jobs.cancel_requested_at <= {now-p.cancel_grace_seconds} AS over_cancel
-  FROM holdfast_jobs
+  FROM holdfast_running AS holdfast_jobs
   JOIN holdfast_policies p ON p.id = holdfast_jobs.policy
- WHERE holdfast_jobs.state = 'running'
-   AND {any:queues holdfast_jobs.queue text}
+ WHERE {any:queues holdfast_jobs.queue text}
    AND (holdfast_jobs.lease_instance {in:gone text}
            AND holdfast_jobs.lease_expires_at <= {now+holdfast_jobs.lease_seconds - :unheard}
         OR holdfast_jobs.claimed_at <= {now-p.max_runtime_seconds}
@@ -136,3 +135,7 @@ UPDATE holdfast_sweeps
  WHERE name = 'reap'
    AND swept_at <= {now-:pause}
 RETURNING coalesce(grace_until > {now}, FALSE) AS in_grace
+
+-- name: drop_claim_batches
+-- Only PostgreSQL has batches: see holdfast_running.
+SELECT {drop batches} AS dropped

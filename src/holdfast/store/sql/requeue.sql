@@ -1,14 +1,14 @@
 -- name: mark_due_jobs
--- Marks delayed jobs due, which puts them into the claim index. The state does not change, so there is no event.
+-- Makes delayed jobs claimable. The state does not change, so there is no event.
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE NOT due
-       AND run_at <= {now}
+     WHERE parked = :parked
+       AND parked_at <= {now}
        AND (state = 'queued' OR moves & {bit:retrying>running} <> 0)
        AND attempt < max_attempts
        AND NOT (state = 'queued' AND coalesce(reason, '') = 'waiting_for_children')
-     ORDER BY run_at
+     ORDER BY parked_at
      LIMIT {limit}
     {skip_locked}
 )
@@ -23,13 +23,12 @@ RETURNING id, queue, type, priority
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE NOT due
-       AND run_at <= {now}
-       AND state = 'retrying'
+     WHERE parked = 'retrying'
+       AND parked_at <= {now}
        AND moves & {bit:retrying>running} = 0
        AND attempt < max_attempts
        AND {mine}
-     ORDER BY run_at
+     ORDER BY parked_at
      LIMIT {limit}
     {skip_locked}
 )
@@ -63,13 +62,12 @@ RETURNING {moved}
 -- The jobs that `requeue_due` would move, for job types with hooks.
 SELECT id, type
   FROM holdfast_jobs
- WHERE NOT due
-   AND run_at <= {now}
-   AND state = 'retrying'
+ WHERE parked = 'retrying'
+   AND parked_at <= {now}
    AND moves & {bit:retrying>running} = 0
    AND attempt < max_attempts
    AND {mine}
- ORDER BY run_at
+ ORDER BY parked_at
  LIMIT {limit}
 {skip_locked}
 

@@ -8,7 +8,7 @@ SELECT id, name, told, status
   FROM (SELECT id, name, told, told_at,
                CASE WHEN NOT enabled THEN 'disabled'
                     WHEN liveness = 'offline' THEN 'offline'
-                    WHEN id IN (SELECT lease_worker FROM holdfast_jobs WHERE state = 'running') THEN 'busy'
+                    WHEN id IN (SELECT lease_worker FROM holdfast_running) THEN 'busy'
                     WHEN claim_scopes IS NOT NULL OR kind = 'local' AND liveness = 'busy' THEN 'idle'
                     WHEN liveness = 'active' THEN 'online'
                     ELSE liveness

@@ -43,7 +43,7 @@ DELETE FROM holdfast_workers
    AND enabled
    AND liveness = 'offline'
    AND coalesce(last_heartbeat_at, registered_at) <= {now-:seconds}
-   AND NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE holdfast_jobs.state = 'running' AND holdfast_jobs.lease_worker = holdfast_workers.id)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_running WHERE holdfast_running.lease_worker = holdfast_workers.id)
 RETURNING id, name
 
 -- name: keep_worker_names
@@ -57,8 +57,7 @@ RETURNING id
 
 -- name: jobs_of_worker
 SELECT id, type, queue, tenant, attempt, claimed_at, lease_expires_at, lease_instance, percent, step
-  FROM holdfast_jobs
- WHERE state = 'running'
-   AND lease_worker = :worker
+  FROM holdfast_running
+ WHERE lease_worker = :worker
  ORDER BY claimed_at, id
  LIMIT {limit}

@@ -49,11 +49,20 @@ CREATE TABLE holdfast_policies (
     cancel_grace_seconds double precision NOT NULL
 );
 
+-- Tenants that have jobs. `weight`: its share of claims beside other tenants. `lanes`: how many lanes it has had.
+CREATE TABLE holdfast_tenants (
+    id     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name   text    NOT NULL UNIQUE,
+    weight integer NOT NULL DEFAULT 1,
+    lanes  integer NOT NULL DEFAULT 0
+);
+
 -- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
--- never reads jobs that the worker may not claim. The digest covers all other columns: together they may exceed the size
+-- never reads jobs that the worker may not claim. Its id is the id of its tenant times 2^32 plus a number, so that the
+-- lanes of a tenant are neighbours in an index. The digest covers all other columns: together they may exceed the size
 -- limit of a PostgreSQL index entry.
 CREATE TABLE holdfast_lanes (
-    id            integer          GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id            bigint           PRIMARY KEY,
     digest        text             NOT NULL UNIQUE,
     tenant        text             NOT NULL,
     queue         text             NOT NULL,
@@ -63,7 +72,8 @@ CREATE TABLE holdfast_lanes (
     defer_seconds double precision NOT NULL
 );
 
-CREATE INDEX holdfast_lanes_of_queue ON holdfast_lanes (tenant, queue, type);
+CREATE INDEX holdfast_lanes_of_type ON holdfast_lanes (type, queue);
+CREATE INDEX holdfast_lanes_of_queue ON holdfast_lanes (queue);
 
 CREATE TABLE holdfast_queues (
     tenant    text        NOT NULL,
@@ -116,96 +126,150 @@ CREATE INDEX holdfast_claims_old ON holdfast_claims (claimed_at);
 -- Jobs ----------------------------------------------------------------------------------------------------------------
 
 CREATE TABLE holdfast_jobs (
+    -- Columns that claim and complete leave alone are first and last, so that the write-ahead log gets only what is between.
     id                  uuid             PRIMARY KEY,
+    lane                bigint           NOT NULL,
+    run_at              timestamptz      NOT NULL,
+    created_at          timestamptz      NOT NULL,
+    lease_seconds       double precision NOT NULL,
+    policy              integer          NOT NULL,
+    moves               integer          NOT NULL,  -- a bit per legal pair of states, fixed at insert
+    max_attempts        integer          NOT NULL,
+    priority            smallint         NOT NULL,
+    late_writes         boolean          NOT NULL,
+    -- What they change.
+    pos                 bigint           NOT NULL DEFAULT 0,-- of its last event; PostgreSQL only
+    updated_at          timestamptz      NOT NULL,
+    version             integer          NOT NULL,  -- the number of its events
+    epoch               integer          NOT NULL DEFAULT 0,
+    attempt             integer          NOT NULL DEFAULT 0,
+    failures            integer          NOT NULL DEFAULT 0,
+    lost                integer          NOT NULL DEFAULT 0,
+    state               text             NOT NULL,
+    moved_by            text             NOT NULL,  -- the actor of the last event
+    due                 boolean,                    -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
+    came_from           text,                       -- the state before this one
+    reason              text,                       -- why it is in this state
+    started_at          timestamptz,
+    claimed_at          timestamptz,
+    finished_at         timestamptz,
+    progress_at         timestamptz,
+    lease_worker        uuid,                       -- of a job that is not running: of its last lease
+    lease_instance      text,
+    lease_token         uuid,
+    lease_expires_at    timestamptz,                -- only of a running job
+    step                text,
+    percent             double precision,
+    result              text,
+    error               text,
+    -- The rest.
     tenant              text             NOT NULL,
     type                text             NOT NULL,
     queue               text             NOT NULL,
-    lane                integer          NOT NULL,
     lifecycle           text             NOT NULL,
-    policy              integer          NOT NULL,
-    moves               integer          NOT NULL,  -- a bit per legal pair of states, fixed at insert
-    state               text             NOT NULL,
-    came_from           text,                       -- the state before this one
-    reason              text,                       -- why it is in this state
-    due                 boolean,                    -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
-    priority            smallint         NOT NULL CHECK (priority BETWEEN -100 AND 100),
-    version             integer          NOT NULL,  -- the number of its events
-    pos                 bigint           NOT NULL DEFAULT 0,  -- of its last event; PostgreSQL only
-    epoch               integer          NOT NULL DEFAULT 0,
-    attempt             integer          NOT NULL DEFAULT 0,
-    max_attempts        integer          NOT NULL,
-    failures            integer          NOT NULL DEFAULT 0,
-    lost                integer          NOT NULL DEFAULT 0,
-    run_at              timestamptz      NOT NULL,
-    created_at          timestamptz      NOT NULL,
-    updated_at          timestamptz      NOT NULL,
-    started_at          timestamptz,
-    claimed_at          timestamptz,
-    progress_at         timestamptz,
-    finished_at         timestamptz,
-    cancel_requested_at timestamptz,
-    lease_seconds       double precision NOT NULL,
-    late_writes         boolean          NOT NULL,
-    lease_worker        uuid,
-    lease_instance      text,
-    lease_token         uuid,
-    lease_expires_at    timestamptz,
-    last_worker         uuid,                       -- the previous lease, for the record of the attempt
-    last_instance       text,
-    last_token          uuid,
-    last_claimed_at     timestamptz,
-    idempotency_key     text,
-    key_live            boolean,
-    fingerprint         text,
     payload             text             NOT NULL,
-    result              text,
-    error               text,
-    step                text,
-    percent             double precision CHECK (percent BETWEEN 0 AND 100),
+    cancel_requested_at timestamptz,
     counters            text,
     eta_at              timestamptz,
     checkpoint          text,
     tags                text,
     trace               text,
+    needs               text,                       -- extensions whose hooks every move runs, as JSON
+    woken_epoch         integer,                    -- the execution in which it was woken: if released, it is due at once
+    parked              text,                       -- created, waiting, retrying, dead, canceled, rejected or NULL
+    parked_at           timestamptz,                -- its time in that list: created_at, run_at or finished_at
+    idempotency_key     text,
+    key_live            boolean,
+    fingerprint         text,
     partition_key       text,
     subject             text,
     redrive_of          uuid,
     root_id             uuid,
-    parent_id           uuid,
-    needs               text,                       -- extensions whose hooks every move runs, as JSON
-    woken_epoch         integer,                    -- the execution in which it was woken: if released, it is due at once
-    -- Which columns are set in each state; other states are invalid.
-    CONSTRAINT holdfast_jobs_shape CHECK (CASE
-        WHEN state = 'running'
-        THEN due IS NULL AND finished_at IS NULL
-             AND lease_token IS NOT NULL AND lease_worker IS NOT NULL AND lease_expires_at IS NOT NULL
-        WHEN lease_token IS NOT NULL OR lease_worker IS NOT NULL OR lease_expires_at IS NOT NULL
-        THEN FALSE
-        WHEN state IN ('succeeded', 'dead', 'canceled', 'rejected')
-        THEN finished_at IS NOT NULL AND due IS NULL
-        WHEN state IN ('queued', 'retrying')
-        THEN finished_at IS NULL AND due IS NOT NULL
-        WHEN state = 'created'
-        THEN finished_at IS NULL AND due IS NULL
-        ELSE FALSE
-    END),
-    CONSTRAINT holdfast_jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
-    -- A claim updates many jobs in one statement; a job without an attempt left would make it fail for all of them.
-    CONSTRAINT holdfast_jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
-    CONSTRAINT holdfast_jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
-) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+    parent_id           uuid
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
-CREATE INDEX holdfast_jobs_claim ON holdfast_jobs (lane, priority DESC, id) WHERE due;
-CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (run_at) WHERE NOT due;
-CREATE INDEX holdfast_jobs_retrying ON holdfast_jobs (run_at) WHERE state = 'retrying' AND NOT due;
-CREATE INDEX holdfast_jobs_running ON holdfast_jobs (id) WHERE state = 'running';
-CREATE INDEX holdfast_jobs_created ON holdfast_jobs (created_at) WHERE state = 'created';
-CREATE INDEX holdfast_jobs_unhappy ON holdfast_jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
+-- No index, and no condition of one, may name a column that claim or complete changes: then both update the row within
+-- its page and no index (heap-only tuples), for which the fill factor leaves room. So the jobs that are claimable and
+-- those that are running have tables of their own, and every other list of jobs has a place in `parked`.
+CREATE INDEX holdfast_jobs_parked ON holdfast_jobs (parked, parked_at) WHERE parked IS NOT NULL;
 CREATE UNIQUE INDEX holdfast_jobs_key_once ON holdfast_jobs (tenant, idempotency_key) WHERE key_live;
-CREATE INDEX holdfast_jobs_needs ON holdfast_jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX holdfast_jobs_redriven ON holdfast_jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 CREATE INDEX holdfast_jobs_of_subject ON holdfast_jobs (subject, id) WHERE subject IS NOT NULL;
 CREATE INDEX holdfast_jobs_of_parent ON holdfast_jobs (parent_id, id) WHERE parent_id IS NOT NULL;
+
+-- The claimable jobs: each job with `due` has one row here. It is inserted with the job or by its trigger, and deleted by
+-- the claim or by the trigger. Only who has locked the job touches it, so it needs no lock of its own.
+CREATE TABLE holdfast_ready (
+    lane     bigint      NOT NULL,
+    priority smallint    NOT NULL,
+    hooked   boolean     NOT NULL,     -- the job needs hooks of extensions
+    id       uuid        NOT NULL,
+    run_at   timestamptz NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX holdfast_ready_order ON holdfast_ready (lane, priority DESC, id);
+
+-- Deletes rows of lanes whose jobs are not claimable. They are left where a job was deferred and made due again between
+-- the snapshot of a claim and its lock on the job.
+CREATE FUNCTION holdfast_drop_stale_ready(lanes bigint[]) RETURNS bigint LANGUAGE sql AS $$
+    WITH stale AS (
+        SELECT first.place
+          FROM unnest(lanes) AS wanted(lane)
+         CROSS JOIN LATERAL (SELECT ctid AS place, id
+                               FROM holdfast_ready
+                              WHERE lane = wanted.lane
+                              ORDER BY priority DESC, id
+                              LIMIT 100) AS first
+         WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs WHERE holdfast_jobs.id = first.id AND due)
+    ), dropped AS (
+        DELETE FROM holdfast_ready WHERE ctid = ANY (ARRAY(SELECT place FROM stale)) RETURNING 1
+    )
+    SELECT count(*) FROM dropped
+$$;
+
+-- The running jobs: the ids that each claim has leased, until maintenance finds that all of them have ended.
+CREATE TABLE holdfast_claim_batches (
+    claimed_at timestamptz NOT NULL,
+    ids        uuid[]      NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+ALTER TABLE holdfast_claim_batches ALTER COLUMN ids SET STORAGE EXTERNAL;
+
+CREATE VIEW holdfast_running AS
+    SELECT *
+      FROM holdfast_jobs
+     WHERE id = ANY (ARRAY(SELECT unnest(ids) FROM holdfast_claim_batches))
+       AND state = 'running';
+
+-- Deletes the batches whose jobs have all ended, and shortens those of which most have.
+CREATE FUNCTION holdfast_drop_claim_batches(before timestamptz, most integer) RETURNS bigint LANGUAGE sql AS $$
+    WITH old AS MATERIALIZED (
+        SELECT ctid AS place, ids, ARRAY(SELECT id FROM holdfast_jobs WHERE id = ANY (ids) AND state = 'running') AS held
+          FROM holdfast_claim_batches
+         WHERE claimed_at <= before
+         ORDER BY random()  -- so that those that stay do not hide the others
+         LIMIT most
+           FOR UPDATE SKIP LOCKED
+    ), dropped AS (
+        DELETE FROM holdfast_claim_batches WHERE ctid = ANY (ARRAY(SELECT place FROM old WHERE held = '{}')) RETURNING 1
+    ), shortened AS (
+        UPDATE holdfast_claim_batches
+           SET ids = old.held
+          FROM old
+         WHERE holdfast_claim_batches.ctid = old.place
+           AND old.held <> '{}'
+           AND cardinality(old.held) * 2 <= cardinality(old.ids)
+    )
+    SELECT count(*) FROM dropped
+$$;
+
+-- All unfinished jobs.
+CREATE VIEW holdfast_open_jobs AS
+    SELECT id, type, needs FROM holdfast_jobs WHERE id = ANY (ARRAY(SELECT id FROM holdfast_ready)) AND due
+     UNION ALL
+    SELECT id, type, needs FROM holdfast_jobs WHERE parked IN ('created', 'waiting', 'retrying')
+     UNION ALL
+    SELECT id, type, needs FROM holdfast_running;
 
 -- The idempotency keys of pruned jobs, while they are valid: a repeated create returns the id of the pruned job.
 CREATE TABLE holdfast_kept_keys (
@@ -224,83 +288,188 @@ CREATE TABLE holdfast_kept_keys (
 CREATE INDEX holdfast_kept_keys_of_job ON holdfast_kept_keys (job_id);
 CREATE INDEX holdfast_kept_keys_over ON holdfast_kept_keys (expires_at) WHERE expires_at IS NOT NULL;
 
-CREATE FUNCTION holdfast_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The bit of a pair of states in `moves`.
+CREATE FUNCTION holdfast_bit(source text, target text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT (1 << (6 + strpos('creque querun retrun retque runsuc runret rundea runque runrej runcan '
+                             'retdea querej crecan quecan retcan', left(source, 3) || left(target, 3))) / 7) >> 1
+$$;
+
+-- Which actor may make which move: only workers start and finish jobs, only workers and the system fail them, and so on.
+CREATE FUNCTION holdfast_may_move(source text, target text, actor text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT strpos('creque-client creque-api creque-system crecan-client crecan-api crecan-system '
+                  'querun-worker querej-system quecan-client quecan-api quecan-system '
+                  'runsuc-worker runret-worker runret-system rundea-worker rundea-system runque-worker '
+                  'runque-system runrej-worker runcan-worker runcan-system '
+                  'retrun-worker retque-api retque-system retdea-worker retdea-system retcan-client retcan-api retcan-system ',
+                  left(source, 3) || left(target, 3) || '-' || actor || ' ') > 0
+$$;
+
+-- Every change of a job passes this trigger: the legal moves, their actors, the shape of each state, the fencing columns.
+-- It is a function and not a set of constraints, because PostgreSQL parses constraints, and the WHEN clauses of triggers,
+-- again for every statement. Claim and complete of plain jobs, which are most changes, leave by the first two RETURNs.
+CREATE FUNCTION holdfast_check_job() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    refusal text;
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        RAISE EXCEPTION 'job % is %: only finished jobs may be deleted', OLD.id, OLD.state USING ERRCODE = 'HF001';
-    ELSIF TG_NAME = 'holdfast_jobs_attempt_left' THEN
-        RAISE EXCEPTION 'job % waits for an attempt: attempt must stay below max_attempts; cancel it instead', OLD.id
-            USING ERRCODE = 'HF001';
-    ELSIF TG_OP = 'INSERT' THEN
-        RAISE EXCEPTION 'job %: no job starts as %', NEW.id, NEW.state USING ERRCODE = 'HF001';
-    ELSIF OLD.finished_at IS NOT NULL THEN
-        -- The only allowed change of a finished row: a later create takes over its idempotency key.
-        IF OLD.key_live AND NOT NEW.key_live AND to_jsonb(NEW) - 'key_live' = to_jsonb(OLD) - 'key_live' THEN
+    IF NEW.state = 'succeeded' THEN
+        IF OLD.state = 'running' AND OLD.moves & 16 <> 0 AND NEW.moved_by = 'worker' AND NEW.epoch = OLD.epoch
+           AND NEW.attempt = OLD.attempt AND NEW.percent BETWEEN 0 AND 100
+           AND NEW.due IS NULL AND NEW.finished_at IS NOT NULL AND NEW.lease_expires_at IS NULL
+           AND NEW.parked IS NULL AND NEW.parent_id IS NULL THEN
             RETURN NEW;
         END IF;
-        RAISE EXCEPTION 'job % is %, which is final; redrive makes a new job', OLD.id, OLD.state USING ERRCODE = 'HF001';
-    ELSIF OLD.state = NEW.state THEN
-        RAISE EXCEPTION 'job %: its id, tenant, moves, epoch and lease token change only with its state', OLD.id
-            USING ERRCODE = 'HF001';
-    ELSE
-        RAISE EXCEPTION 'job %: lifecycle % has no move % -> %', OLD.id, OLD.lifecycle, OLD.state, NEW.state
-            USING ERRCODE = 'HF001';
+    ELSIF NEW.state = 'running' AND OLD.state = 'queued' THEN
+        IF OLD.moves & 2 <> 0 AND NEW.moved_by = 'worker' AND NEW.epoch = OLD.epoch + 1
+           AND NEW.attempt <= NEW.max_attempts AND NEW.attempt <= NEW.epoch
+           AND NEW.due IS NULL AND NEW.finished_at IS NULL AND NEW.lease_expires_at IS NOT NULL
+           AND NEW.lease_token IS NOT NULL AND NEW.lease_worker IS NOT NULL AND NEW.parked IS NULL THEN
+            RETURN NEW;
+        END IF;
     END IF;
+    refusal := holdfast_refusal(OLD, NEW);
+    IF refusal IS NULL THEN
+        RETURN holdfast_place_job(OLD, NEW);
+    END IF;
+    IF OLD.finished_at IS NOT NULL AND OLD.key_live AND NOT NEW.key_live
+       AND to_jsonb(NEW) - 'key_live' = to_jsonb(OLD) - 'key_live' THEN
+        RETURN NEW;  -- the only allowed change of a finished row: a later create takes over its idempotency key
+    END IF;
+    RAISE EXCEPTION '%', substr(refusal, 7) USING ERRCODE = left(refusal, 5);
 END $$;
 
-CREATE TRIGGER holdfast_jobs_first_state BEFORE INSERT ON holdfast_jobs FOR EACH ROW
-    WHEN (NEW.epoch <> 0
-          OR NOT (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0))
-    EXECUTE FUNCTION holdfast_refuse_move();
+CREATE TRIGGER holdfast_jobs_checked BEFORE UPDATE ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_check_job();
 
--- The check is in the WHEN clause, so that a legal move costs no function call. PostgreSQL parses the clause again for
--- every statement, and a CASE with a branch for each pair would cost more than the move itself: the pair is looked up in
--- a string, and its offset there is its bit.
-CREATE TRIGGER holdfast_jobs_legal_move BEFORE UPDATE ON holdfast_jobs FOR EACH ROW
-    WHEN (
-        OLD.finished_at IS NOT NULL
-        OR NEW.id <> OLD.id
-        OR NEW.tenant <> OLD.tenant
-        OR NEW.moves <> OLD.moves
-        OR CASE WHEN NEW.state = OLD.state
-                THEN NEW.epoch <> OLD.epoch
-                     OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
-                ELSE NEW.epoch - OLD.epoch <> (NEW.state = 'running')::integer
-                     OR 0 = (OLD.moves << 1) & (1 << (6 + strpos(
-                            'creque querun retrun retque runsuc runret rundea runque runrej runcan '
-                            'retdea querej crecan quecan retcan', left(OLD.state, 3) || left(NEW.state, 3))) / 7)
-           END
-    )
-    EXECUTE FUNCTION holdfast_refuse_move();
-
--- Also for a retry that is not due yet. (A retry that is about to move to `dead` has no attempt left for a moment.)
-CREATE TRIGGER holdfast_jobs_attempt_left BEFORE UPDATE OF attempt, max_attempts ON holdfast_jobs FOR EACH ROW
-    WHEN (NEW.state = OLD.state AND NEW.due IS NOT NULL AND NEW.attempt >= NEW.max_attempts)
-    EXECUTE FUNCTION holdfast_refuse_move();
-
--- When a child finishes, its parent is checked, if it waits for children. A locked parent is skipped: it is also checked
--- periodically. (An AFTER trigger would fetch the row again after every update, also after heartbeats.)
-CREATE FUNCTION holdfast_child_ended() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Columns that no move changes.
+CREATE FUNCTION holdfast_check_fixed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE holdfast_jobs
-       SET run_at = NEW.updated_at
-     WHERE id = (SELECT id
-                   FROM holdfast_jobs
-                  WHERE id = NEW.parent_id
-                    AND state = 'queued'
-                    AND reason = 'waiting_for_children'
-                    AND run_at > NEW.updated_at
-                    FOR UPDATE SKIP LOCKED);
+    IF NEW.id <> OLD.id OR NEW.tenant <> OLD.tenant OR NEW.moves <> OLD.moves THEN
+        RAISE EXCEPTION 'job %: its id, tenant and moves never change', OLD.id USING ERRCODE = 'HF001';
+    ELSIF NEW.priority NOT BETWEEN -100 AND 100 OR NEW.key_live AND NEW.idempotency_key IS NULL THEN
+        RAISE EXCEPTION 'job %: its columns do not fit the state %', OLD.id, OLD.state USING ERRCODE = '23514';
+    END IF;
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER holdfast_jobs_child_ended BEFORE UPDATE OF finished_at ON holdfast_jobs FOR EACH ROW
-    WHEN (NEW.parent_id IS NOT NULL)
-    EXECUTE FUNCTION holdfast_child_ended();
+CREATE TRIGGER holdfast_jobs_fixed BEFORE UPDATE OF id, tenant, moves, priority, key_live, idempotency_key
+    ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_check_fixed();
+
+-- The columns of a job that say in which list it is, and its row in holdfast_ready.
+CREATE FUNCTION holdfast_place_job(before holdfast_jobs, job holdfast_jobs) RETURNS holdfast_jobs LANGUAGE plpgsql AS $$
+BEGIN
+    job.parked := CASE
+        WHEN job.due IS FALSE THEN CASE job.state WHEN 'queued' THEN 'waiting' ELSE job.state END
+        WHEN job.state IN ('created', 'dead', 'canceled', 'rejected') THEN job.state
+    END;
+    job.parked_at := CASE WHEN job.parked IS NULL THEN NULL
+                          WHEN job.state = 'created' THEN job.created_at
+                          ELSE coalesce(job.finished_at, job.run_at) END;
+    -- A claim deletes the row itself, in the statement that updates the job.
+    IF before.due AND job.state <> 'running'
+       AND (job.due IS NOT TRUE OR before.lane <> job.lane OR before.priority <> job.priority
+            OR before.run_at <> job.run_at OR (before.needs IS NULL) <> (job.needs IS NULL)) THEN
+        DELETE FROM holdfast_ready WHERE lane = before.lane AND priority = before.priority AND id = before.id;
+        before.due := FALSE;
+    END IF;
+    IF job.due AND before.due IS NOT TRUE THEN
+        INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at)
+        VALUES (job.lane, job.priority, job.needs IS NOT NULL, job.id, job.run_at);
+    END IF;
+    IF job.parent_id IS NOT NULL AND job.finished_at IS NOT NULL THEN
+        PERFORM holdfast_child_ended(job.parent_id, job.updated_at);
+    END IF;
+    RETURN job;
+END $$;
+
+-- Why a change of a job is refused: the SQLSTATE and the message; NULL if it is allowed.
+CREATE FUNCTION holdfast_refusal(before holdfast_jobs, job holdfast_jobs) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE
+        WHEN before.finished_at IS NOT NULL
+        THEN format('HF001 job %s is %s, which is final; redrive makes a new job', before.id, before.state)
+        WHEN job.state = before.state
+             AND (job.epoch <> before.epoch OR job.lease_token IS DISTINCT FROM before.lease_token)
+        THEN format('HF001 job %s: its epoch and lease token change only with its state', before.id)
+        WHEN job.state = before.state AND job.due IS NOT NULL AND job.attempt >= job.max_attempts
+        THEN format('HF001 job %s waits for an attempt: attempt must stay below max_attempts; cancel it instead', before.id)
+        WHEN job.state <> before.state
+             AND (before.moves & holdfast_bit(before.state, job.state) = 0
+                  OR job.epoch - before.epoch <> (job.state = 'running')::integer)
+        THEN format('HF001 job %s: lifecycle %s has no move %s -> %s', before.id, before.lifecycle, before.state, job.state)
+        WHEN job.state <> before.state AND NOT holdfast_may_move(before.state, job.state, job.moved_by)
+        THEN format('HF003 job %s: %s may not move it from %s to %s', before.id, job.moved_by, before.state, job.state)
+        WHEN job.attempt NOT BETWEEN 0 AND job.max_attempts
+             OR job.attempt > job.epoch
+             OR job.moved_by NOT IN ('client', 'api', 'worker', 'system')
+             OR job.percent NOT BETWEEN 0 AND 100
+             OR (job.lease_expires_at IS NULL) <> (job.state <> 'running')
+             OR CASE job.state
+                    WHEN 'running'
+                    THEN job.due IS NOT NULL OR job.finished_at IS NOT NULL
+                         OR job.lease_token IS NULL OR job.lease_worker IS NULL
+                    WHEN 'queued' THEN job.due IS NULL OR job.finished_at IS NOT NULL OR job.attempt >= job.max_attempts
+                    WHEN 'retrying'
+                    THEN job.due IS NULL OR job.finished_at IS NOT NULL OR job.due AND job.attempt >= job.max_attempts
+                    WHEN 'created' THEN job.due IS NOT NULL OR job.finished_at IS NOT NULL
+                    ELSE job.due IS NOT NULL OR job.finished_at IS NULL
+                         OR job.state NOT IN ('succeeded', 'dead', 'canceled', 'rejected')
+                END
+        THEN format('23514 job %s: its columns do not fit the state %s', before.id, job.state)
+    END
+$$;
+
+CREATE FUNCTION holdfast_check_new_job() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.epoch = 0
+       AND NEW.attempt = 0
+       AND NEW.max_attempts > 0
+       AND NEW.priority BETWEEN -100 AND 100
+       AND NEW.finished_at IS NULL
+       AND NEW.lease_token IS NULL
+       AND NEW.lease_expires_at IS NULL
+       AND NEW.moved_by IN ('client', 'api', 'worker', 'system')
+       AND (NEW.key_live IS NULL OR NEW.idempotency_key IS NOT NULL)
+       AND (CASE NEW.state
+               WHEN 'queued' THEN NEW.due IS NOT NULL
+               WHEN 'created' THEN NEW.due IS NULL AND NEW.moves & 1 <> 0
+               ELSE FALSE
+           END)
+    THEN
+        IF NEW.due IS NOT TRUE THEN
+            NEW.parked := CASE NEW.state WHEN 'queued' THEN 'waiting' ELSE NEW.state END;
+            NEW.parked_at := CASE NEW.state WHEN 'queued' THEN NEW.run_at ELSE NEW.created_at END;
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF NEW.epoch = 0 AND (NEW.state = 'queued' OR NEW.state = 'created' AND NEW.moves & 1 <> 0) THEN
+        RAISE EXCEPTION 'job %: its columns do not fit the state %', NEW.id, NEW.state USING ERRCODE = '23514';
+    END IF;
+    RAISE EXCEPTION 'job %: no job starts as %', NEW.id, NEW.state USING ERRCODE = 'HF001';
+END $$;
+
+CREATE TRIGGER holdfast_jobs_first_state BEFORE INSERT ON holdfast_jobs FOR EACH ROW
+    EXECUTE FUNCTION holdfast_check_new_job();
+
+-- When a child finishes, its parent is checked, if it waits for children. A locked parent is skipped: it is also checked
+-- periodically.
+CREATE FUNCTION holdfast_child_ended(parent uuid, ended_at timestamptz) RETURNS void LANGUAGE sql AS $$
+    UPDATE holdfast_jobs
+       SET run_at = ended_at
+     WHERE id = (SELECT id
+                   FROM holdfast_jobs
+                  WHERE id = parent
+                    AND state = 'queued'
+                    AND reason = 'waiting_for_children'
+                    AND run_at > ended_at
+                    FOR UPDATE SKIP LOCKED)
+$$;
+
+CREATE FUNCTION holdfast_keep_job() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'job % is %: only finished jobs may be deleted', OLD.id, OLD.state USING ERRCODE = 'HF001';
+END $$;
 
 CREATE TRIGGER holdfast_jobs_kept BEFORE DELETE ON holdfast_jobs FOR EACH ROW
     WHEN (OLD.finished_at IS NULL)
-    EXECUTE FUNCTION holdfast_refuse_move();
+    EXECUTE FUNCTION holdfast_keep_job();
 
 -- History -------------------------------------------------------------------------------------------------------------
 
@@ -321,39 +490,31 @@ CREATE FUNCTION holdfast_pos() RETURNS bigint LANGUAGE sql STABLE AS
 -- nothing. If the previous event of the job has a higher `pos`, that is used, so that the events of a job are in order.
 CREATE TABLE holdfast_events (
     job_id     uuid        NOT NULL,
-    seq        integer     NOT NULL,
     pos        bigint      NOT NULL DEFAULT holdfast_pos(),
-    tenant     text        NOT NULL,
     at         timestamptz NOT NULL,
-    verb       text        NOT NULL,
-    from_state text,
-    to_state   text,
+    seq        integer     NOT NULL,
     attempt    integer     NOT NULL,
     epoch      integer     NOT NULL,
+    verb       text        NOT NULL,
     actor      text        NOT NULL,
+    tenant     text        NOT NULL,
+    from_state text,
+    to_state   text,
     worker_id  uuid,
     reason     text,
     step       text,
     percent    double precision,
     data       text,
-    PRIMARY KEY (job_id, seq),
-    -- Which actor may make which move: only workers start and finish jobs, only workers and the system fail them, and so
-    -- on. Events without a move are open to every actor, a first state to the actors that may move to it later. A string,
-    -- for the reason given at holdfast_jobs_legal_move.
-    CONSTRAINT holdfast_events_actor CHECK (strpos(
-        'cre-client cre-api cre-worker cre-system '
-        'creque-client creque-api creque-system crecan-client crecan-api crecan-system '
-        'querun-worker querej-system quecan-client quecan-api quecan-system '
-        'runrun-worker runsuc-worker runret-worker runret-system rundea-worker rundea-system runque-worker '
-        'runque-system runrej-worker runcan-worker runcan-system '
-        'retrun-worker retque-api retque-system retdea-worker retdea-system retcan-client retcan-api retcan-system ',
-        coalesce(left(from_state, 3), '') || coalesce(left(to_state, 3), '') || '-' || actor || ' ') > 0)
+    instance   text,               -- of a claim: the process, and the token of the lease
+    token      uuid,
+    PRIMARY KEY (job_id, seq)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
-CREATE INDEX holdfast_events_feed ON holdfast_events (pos, job_id, seq);
+CREATE INDEX holdfast_events_feed ON holdfast_events (pos);
 CREATE INDEX holdfast_events_failures ON holdfast_events (pos) WHERE verb = 'fail' OR verb = 'reap';
 
-CREATE TABLE holdfast_attempts (
+-- The attempts of pruned jobs, without their errors, which may contain payload data.
+CREATE TABLE holdfast_kept_attempts (
     job_id     uuid        NOT NULL,
     epoch      integer     NOT NULL,
     tenant     text        NOT NULL,
@@ -366,9 +527,25 @@ CREATE TABLE holdfast_attempts (
     outcome    text        NOT NULL,
     to_state   text        NOT NULL,
     reason     text,
-    error      text,
     PRIMARY KEY (job_id, epoch)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- The attempts that have ended: a claim, and the move that ended it.
+CREATE VIEW holdfast_attempts AS
+    SELECT claim.job_id, claim.epoch, claim.tenant, claim.attempt, claim.worker_id, claim.instance, claim.token,
+           claim.at AS started_at, ended.at AS ended_at,
+           CASE ended.verb WHEN 'complete' THEN 'succeeded' WHEN 'fail' THEN 'failed' WHEN 'release' THEN 'released'
+                           WHEN 'reject' THEN 'rejected' WHEN 'cancel' THEN 'canceled' ELSE 'lost' END AS outcome,
+           ended.to_state, ended.reason, ended.data AS error
+      FROM holdfast_events AS claim
+      JOIN holdfast_events AS ended ON ended.job_id = claim.job_id
+                                   AND ended.seq > claim.seq
+                                   AND ended.epoch = claim.epoch
+                                   AND ended.from_state = 'running'
+     WHERE claim.verb = 'claim'
+     UNION ALL
+    SELECT job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason, NULL
+      FROM holdfast_kept_attempts;
 
 CREATE FUNCTION holdfast_refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -378,9 +555,7 @@ END $$;
 CREATE TRIGGER holdfast_events_append_only BEFORE UPDATE ON holdfast_events FOR EACH ROW
     EXECUTE FUNCTION holdfast_refuse_rewrite();
 
--- The only allowed change of an attempt: when its job is pruned, its error is deleted, which may contain payload data.
-CREATE TRIGGER holdfast_attempts_append_only BEFORE UPDATE ON holdfast_attempts FOR EACH ROW
-    WHEN (NEW.error IS NOT NULL OR to_jsonb(NEW) - 'error' <> to_jsonb(OLD) - 'error')
+CREATE TRIGGER holdfast_kept_attempts_append_only BEFORE UPDATE ON holdfast_kept_attempts FOR EACH ROW
     EXECUTE FUNCTION holdfast_refuse_rewrite();
 
 -- The position of each reader of the event log.

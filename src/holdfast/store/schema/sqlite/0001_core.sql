@@ -50,11 +50,19 @@ CREATE TABLE holdfast_policies (
     cancel_grace_seconds real    NOT NULL
 ) STRICT;
 
+-- Tenants that have jobs. `weight`: its share of claims beside other tenants. `lanes`: how many lanes it has had.
+CREATE TABLE holdfast_tenants (
+    id     integer NOT NULL PRIMARY KEY AUTOINCREMENT,
+    name   text    NOT NULL UNIQUE,
+    weight integer NOT NULL DEFAULT 1,
+    lanes  integer NOT NULL DEFAULT 0
+) STRICT;
+
 -- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
--- never reads jobs that the worker may not claim. The digest covers all other columns: together they may exceed the size
--- limit of a PostgreSQL index entry.
+-- never reads jobs that the worker may not claim. Its id is the id of its tenant times 2^32 plus a number, so that the
+-- lanes of a tenant are neighbours in an index. The digest covers all other columns.
 CREATE TABLE holdfast_lanes (
-    id            integer PRIMARY KEY AUTOINCREMENT,
+    id            integer NOT NULL PRIMARY KEY,
     digest        text    NOT NULL UNIQUE,
     tenant        text    NOT NULL,
     queue         text    NOT NULL,
@@ -64,7 +72,8 @@ CREATE TABLE holdfast_lanes (
     defer_seconds real    NOT NULL
 ) STRICT;
 
-CREATE INDEX holdfast_lanes_of_queue ON holdfast_lanes (tenant, queue, type);
+CREATE INDEX holdfast_lanes_of_type ON holdfast_lanes (type, queue);
+CREATE INDEX holdfast_lanes_of_queue ON holdfast_lanes (queue);
 
 CREATE TABLE holdfast_queues (
     tenant    text    NOT NULL,
@@ -127,6 +136,7 @@ CREATE TABLE holdfast_jobs (
     moves               integer NOT NULL,         -- a bit per legal pair of states, fixed at insert
     state               text    NOT NULL,
     came_from           text,                     -- the state before this one
+    moved_by            text    NOT NULL,         -- the actor of the last event
     reason              text,                     -- why it is in this state
     due                 integer,                  -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
     priority            integer NOT NULL CHECK (priority BETWEEN -100 AND 100),
@@ -147,14 +157,10 @@ CREATE TABLE holdfast_jobs (
     cancel_requested_at integer,
     lease_seconds       real    NOT NULL,
     late_writes         integer NOT NULL,
-    lease_worker        text,
+    lease_worker        text,                     -- of a job that is not running: of its last lease
     lease_instance      text,
     lease_token         text,
-    lease_expires_at    integer,
-    last_worker         text,                     -- the previous lease, for the record of the attempt
-    last_instance       text,
-    last_token          text,
-    last_claimed_at     integer,
+    lease_expires_at    integer,                  -- only of a running job
     idempotency_key     text,
     key_live            integer,
     fingerprint         text,
@@ -174,13 +180,23 @@ CREATE TABLE holdfast_jobs (
     root_id             text,
     parent_id           text,
     needs               text,                     -- extensions whose hooks every move runs, as JSON
-    woken_epoch         integer,                    -- the execution in which it was woken: if released, it is due at once
+    woken_epoch         integer,                  -- the execution in which it was woken: if released, it is due at once
+    -- The list in which it is: created, waiting, retrying, dead, canceled, rejected or none, and its time there.
+    parked              text    GENERATED ALWAYS AS (CASE
+        WHEN due IS FALSE THEN CASE state WHEN 'queued' THEN 'waiting' ELSE state END
+        WHEN state IN ('created', 'dead', 'canceled', 'rejected') THEN state
+    END) VIRTUAL,
+    parked_at           integer GENERATED ALWAYS AS (CASE
+        WHEN due IS FALSE THEN run_at
+        WHEN state = 'created' THEN created_at
+        WHEN state IN ('dead', 'canceled', 'rejected') THEN finished_at
+    END) VIRTUAL,
     -- Which columns are set in each state; other states are invalid.
     CONSTRAINT holdfast_jobs_shape CHECK (CASE
         WHEN state = 'running'
         THEN due IS NULL AND finished_at IS NULL
              AND lease_token IS NOT NULL AND lease_worker IS NOT NULL AND lease_expires_at IS NOT NULL
-        WHEN lease_token IS NOT NULL OR lease_worker IS NOT NULL OR lease_expires_at IS NOT NULL
+        WHEN lease_expires_at IS NOT NULL
         THEN FALSE
         WHEN state IN ('succeeded', 'dead', 'canceled', 'rejected')
         THEN finished_at IS NOT NULL AND due IS NULL
@@ -193,20 +209,31 @@ CREATE TABLE holdfast_jobs (
     CONSTRAINT holdfast_jobs_attempts CHECK (attempt BETWEEN 0 AND max_attempts AND attempt <= epoch),
     -- A claim updates many jobs in one statement; a job without an attempt left would make it fail for all of them.
     CONSTRAINT holdfast_jobs_attempt_left CHECK (attempt < max_attempts OR (state <> 'queued' AND due IS NOT TRUE)),
-    CONSTRAINT holdfast_jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL)
+    CONSTRAINT holdfast_jobs_key CHECK (key_live IS NULL OR idempotency_key IS NOT NULL),
+    CONSTRAINT holdfast_jobs_moved_by CHECK (moved_by IN ('client', 'api', 'worker', 'system'))
 ) STRICT;
 
 CREATE INDEX holdfast_jobs_claim ON holdfast_jobs (lane, priority DESC, id) WHERE due;
-CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (run_at) WHERE NOT due;
-CREATE INDEX holdfast_jobs_retrying ON holdfast_jobs (run_at) WHERE state = 'retrying' AND NOT due;
 CREATE INDEX holdfast_jobs_running ON holdfast_jobs (id) WHERE state = 'running';
-CREATE INDEX holdfast_jobs_created ON holdfast_jobs (created_at) WHERE state = 'created';
-CREATE INDEX holdfast_jobs_unhappy ON holdfast_jobs (finished_at) WHERE finished_at IS NOT NULL AND state <> 'succeeded';
+CREATE INDEX holdfast_jobs_parked ON holdfast_jobs (parked, parked_at) WHERE parked IS NOT NULL;
 CREATE UNIQUE INDEX holdfast_jobs_key_once ON holdfast_jobs (tenant, idempotency_key) WHERE key_live;
-CREATE INDEX holdfast_jobs_needs ON holdfast_jobs (type, needs) WHERE needs IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX holdfast_jobs_redriven ON holdfast_jobs (redrive_of) WHERE redrive_of IS NOT NULL;
 CREATE INDEX holdfast_jobs_of_subject ON holdfast_jobs (subject, id) WHERE subject IS NOT NULL;
 CREATE INDEX holdfast_jobs_of_parent ON holdfast_jobs (parent_id, id) WHERE parent_id IS NOT NULL;
+
+-- The claimable jobs, and the running ones: tables of their own on PostgreSQL.
+CREATE VIEW holdfast_ready AS
+    SELECT lane, priority, needs IS NOT NULL AS hooked, id, run_at FROM holdfast_jobs WHERE due;
+
+CREATE VIEW holdfast_running AS SELECT * FROM holdfast_jobs WHERE state = 'running';
+
+-- All unfinished jobs.
+CREATE VIEW holdfast_open_jobs AS
+    SELECT id, type, needs FROM holdfast_jobs WHERE due
+     UNION ALL
+    SELECT id, type, needs FROM holdfast_jobs WHERE parked IN ('created', 'waiting', 'retrying')
+     UNION ALL
+    SELECT id, type, needs FROM holdfast_running;
 
 -- The idempotency keys of pruned jobs, while they are valid: a repeated create returns the id of the pruned job.
 CREATE TABLE holdfast_kept_keys (
@@ -227,10 +254,10 @@ CREATE INDEX holdfast_kept_keys_over ON holdfast_kept_keys (expires_at) WHERE ex
 
 -- The only allowed change of a finished row: a later create takes over its idempotency key.
 CREATE TRIGGER holdfast_jobs_final BEFORE UPDATE OF
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, reason, due, priority, version, pos, epoch,
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, moved_by, reason, due, priority, version, pos, epoch,
     attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
     finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
-    lease_expires_at, last_worker, last_instance, last_token, last_claimed_at, idempotency_key, fingerprint, payload,
+    lease_expires_at, idempotency_key, fingerprint, payload,
     result, error, step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, subject, redrive_of, root_id,
     parent_id, needs, woken_epoch
     ON holdfast_jobs WHEN OLD.finished_at IS NOT NULL
@@ -283,6 +310,29 @@ BEGIN
                 THEN RAISE(ABORT, 'HF001 the epoch and the lease token of a job change only with its state')
                 ELSE RAISE(ABORT, 'HF001 the lifecycle of the job has no such move')
            END;
+END;
+
+-- Which actor may make which move: only workers start and finish jobs, only workers and the system fail them.
+CREATE TRIGGER holdfast_jobs_actor BEFORE UPDATE OF state
+    ON holdfast_jobs WHEN NEW.state <> OLD.state AND NOT CASE NEW.state
+        WHEN 'running'   THEN NEW.moved_by = 'worker'
+        WHEN 'succeeded' THEN NEW.moved_by = 'worker'
+        WHEN 'retrying'  THEN NEW.moved_by IN ('worker', 'system')
+        WHEN 'dead'      THEN NEW.moved_by IN ('worker', 'system')
+        WHEN 'rejected'  THEN NEW.moved_by = CASE OLD.state WHEN 'queued' THEN 'system' ELSE 'worker' END
+        WHEN 'queued'    THEN CASE OLD.state
+                                  WHEN 'created' THEN NEW.moved_by IN ('client', 'api', 'system')
+                                  WHEN 'running' THEN NEW.moved_by IN ('worker', 'system')
+                                  ELSE NEW.moved_by IN ('api', 'system')
+                              END
+        WHEN 'canceled'  THEN CASE OLD.state
+                                  WHEN 'running' THEN NEW.moved_by IN ('worker', 'system')
+                                  ELSE NEW.moved_by IN ('client', 'api', 'system')
+                              END
+        ELSE TRUE
+    END
+BEGIN
+    SELECT RAISE(ABORT, 'HF003 this actor may not make this move');
 END;
 
 -- Also for a retry that is not due yet. (A retry that is about to move to `dead` has no attempt left for a moment.)
@@ -339,32 +389,15 @@ CREATE TABLE holdfast_events (
     step       text,
     percent    real,
     data       text,
-    UNIQUE (job_id, seq),
-    -- Which actor may make which move: only workers start and finish jobs, only workers and the system fail them.
-    CONSTRAINT holdfast_events_actor CHECK (
-        CASE to_state
-            WHEN 'running'   THEN actor = 'worker'
-            WHEN 'succeeded' THEN actor = 'worker'
-            WHEN 'retrying'  THEN actor IN ('worker', 'system')
-            WHEN 'dead'      THEN actor IN ('worker', 'system')
-            WHEN 'rejected'  THEN actor = CASE from_state WHEN 'queued' THEN 'system' ELSE 'worker' END
-            WHEN 'queued'    THEN CASE from_state
-                                      WHEN 'created'  THEN actor IN ('client', 'api', 'system')
-                                      WHEN 'running'  THEN actor IN ('worker', 'system')
-                                      WHEN 'retrying' THEN actor IN ('api', 'system')
-                                      ELSE actor IN ('client', 'api', 'worker', 'system')
-                                  END
-            WHEN 'canceled'  THEN CASE from_state
-                                      WHEN 'running' THEN actor IN ('worker', 'system')
-                                      ELSE actor IN ('client', 'api', 'system')
-                                  END
-            ELSE actor IN ('client', 'api', 'worker', 'system')
-        END)
+    instance   text,               -- of a claim: the process, and the token of the lease
+    token      text,
+    UNIQUE (job_id, seq)
 ) STRICT;
 
 CREATE INDEX holdfast_events_failures ON holdfast_events (pos) WHERE verb = 'fail' OR verb = 'reap';
 
-CREATE TABLE holdfast_attempts (
+-- The attempts of pruned jobs, without their errors, which may contain payload data.
+CREATE TABLE holdfast_kept_attempts (
     job_id     text    NOT NULL,
     epoch      integer NOT NULL,
     tenant     text    NOT NULL,
@@ -377,24 +410,34 @@ CREATE TABLE holdfast_attempts (
     outcome    text    NOT NULL,
     to_state   text    NOT NULL,
     reason     text,
-    error      text,
     PRIMARY KEY (job_id, epoch)
 ) STRICT, WITHOUT ROWID;
+
+-- The attempts that have ended: a claim, and the move that ended it.
+CREATE VIEW holdfast_attempts AS
+    SELECT claim.job_id, claim.epoch, claim.tenant, claim.attempt, claim.worker_id, claim.instance, claim.token,
+           claim.at AS started_at, ended.at AS ended_at,
+           CASE ended.verb WHEN 'complete' THEN 'succeeded' WHEN 'fail' THEN 'failed' WHEN 'release' THEN 'released'
+                           WHEN 'reject' THEN 'rejected' WHEN 'cancel' THEN 'canceled' ELSE 'lost' END AS outcome,
+           ended.to_state, ended.reason, ended.data AS error
+      FROM holdfast_events AS claim
+      JOIN holdfast_events AS ended ON ended.job_id = claim.job_id
+                                   AND ended.seq > claim.seq
+                                   AND ended.epoch = claim.epoch
+                                   AND ended.from_state = 'running'
+     WHERE claim.verb = 'claim'
+     UNION ALL
+    SELECT job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason, NULL
+      FROM holdfast_kept_attempts;
 
 CREATE TRIGGER holdfast_events_append_only BEFORE UPDATE ON holdfast_events
 BEGIN
     SELECT RAISE(ABORT, 'HF002 holdfast_events is append-only');
 END;
 
--- The only allowed change of an attempt: when its job is pruned, its error is deleted, which may contain payload data.
-CREATE TRIGGER holdfast_attempts_append_only BEFORE UPDATE ON holdfast_attempts
-    WHEN NEW.error IS NOT NULL
-         OR (NEW.job_id, NEW.epoch, NEW.tenant, NEW.attempt, NEW.worker_id, NEW.instance,
-             NEW.token, NEW.started_at, NEW.ended_at, NEW.outcome, NEW.to_state, NEW.reason)
-            IS NOT (OLD.job_id, OLD.epoch, OLD.tenant, OLD.attempt, OLD.worker_id, OLD.instance,
-                    OLD.token, OLD.started_at, OLD.ended_at, OLD.outcome, OLD.to_state, OLD.reason)
+CREATE TRIGGER holdfast_kept_attempts_append_only BEFORE UPDATE ON holdfast_kept_attempts
 BEGIN
-    SELECT RAISE(ABORT, 'HF002 holdfast_attempts is append-only');
+    SELECT RAISE(ABORT, 'HF002 holdfast_kept_attempts is append-only');
 END;
 
 -- The position of each reader of the event log.

@@ -1,0 +1,94 @@
+"""Turns between tenants: how many jobs a claim takes from each lane. Pure, except for what each tenant is owed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+PRIORITY_MIN = -100
+
+
+class OpenHead(NamedTuple):
+    """A lane with claimable jobs: the priority and id of its most urgent one, its tenant, and the tenant's weight."""
+
+    lane: int
+    priority: int
+    head: str
+    tenant: str
+    weight: int = 1
+
+
+class Share(NamedTuple):
+    """What a claim takes from a lane: jobs of this priority or a higher one, at most so many."""
+
+    lane: int
+    floor: int
+    most: int
+
+
+class Turns:
+    """Divides each claim between the tenants that have jobs, by their weights.
+
+    A tenant is owed its part of each claim in which it had a lane; fractions are carried over to the next claim. Within
+    a tenant, priority decides, and then the age of the head of a lane.
+    """
+
+    def __init__(self) -> None:
+        self._owed: dict[str, float] = {}
+
+    def shares(self, heads: Sequence[OpenHead], limit: int) -> list[Share]:
+        tenants: dict[str, list[OpenHead]] = {}
+        for head in heads:
+            tenants.setdefault(head.tenant, []).append(head)
+        if len(tenants) == 1:
+            self._owed = {}
+            return _of_tenant(heads, limit)
+        return [
+            share
+            for tenant, quota in self._quotas({tenant: own[0].weight for tenant, own in tenants.items()}, limit)
+            for share in _of_tenant(tenants[tenant], quota)
+        ]
+
+    def took(self, tenants: Iterable[str]) -> None:
+        """The tenants of the jobs that were leased."""
+        for tenant in tenants:
+            if tenant in self._owed:
+                self._owed[tenant] -= 1
+
+    def _quotas(self, weights: dict[str, int], limit: int) -> list[tuple[str, int]]:
+        total = sum(weights.values())
+        # A tenant that did not use what it was owed keeps at most one claim's worth of it.
+        owed = {
+            tenant: min(self._owed.get(tenant, 0.0), limit) + limit * weight / total
+            for tenant, weight in weights.items()
+        }
+        self._owed = owed  # tenants without jobs are forgotten
+        order = sorted(owed, key=lambda tenant: (-owed[tenant], tenant))
+        quotas = {tenant: max(0, int(owed[tenant])) for tenant in order}
+        left = limit - sum(quotas.values())
+        for tenant in order:
+            if left <= 0:
+                break
+            quotas[tenant] += 1
+            left -= 1
+        return _within(quotas, limit)
+
+
+def _within(quotas: dict[str, int], limit: int) -> list[tuple[str, int]]:
+    """The quotas in their order, cut where they exceed the limit."""
+    cut: list[tuple[str, int]] = []
+    for tenant, quota in quotas.items():
+        if (most := min(quota, limit)) > 0:
+            cut.append((tenant, most))
+            limit -= most
+    return cut
+
+
+def _of_tenant(heads: Sequence[OpenHead], quota: int) -> list[Share]:
+    """The lanes with the most urgent head share the quota. Other jobs of theirs are taken only down to the priority of
+    the next lane's head: behind a head there may be jobs that are more urgent."""
+    order = sorted(heads, key=lambda head: (-head.priority, head.head))
+    urgent = [head for head in order if head.priority == order[0].priority][:quota]
+    floor = order[1].priority if len(order) > 1 else PRIORITY_MIN  # that of the head, if there are several urgent lanes
+    each, more = divmod(quota, len(urgent))
+    return [Share(head.lane, floor, each + (place < more)) for place, head in enumerate(urgent)]
