@@ -135,18 +135,18 @@ def test_an_invalid_broker_is_a_failure_and_an_unreachable_one_a_warning(
 
 def test_a_missing_index_is_a_failure(holdfast: Holdfast, store_url: str) -> None:
     holdfast("migrate")
-    execute(store_url, "DROP INDEX holdfast_jobs_claim")
+    execute(store_url, "DROP INDEX holdfast_jobs_parked")
     answer = holdfast("doctor")
     assert answer.code == 1
-    assert finding(answer, "indexes")[1].startswith("missing: holdfast_jobs_claim; ")
+    assert finding(answer, "indexes")[1].startswith("missing: holdfast_jobs_parked; ")
 
 
 def test_an_invalid_index_is_a_failure(on_postgres: Holdfast, fresh_postgres_url: str) -> None:
     execute(
-        fresh_postgres_url, "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = 'holdfast_jobs_claim'::regclass"
+        fresh_postgres_url, "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = 'holdfast_jobs_parked'::regclass"
     )
     level, says = finding(on_postgres("doctor"), "indexes")
-    assert (level, says.startswith("not valid: holdfast_jobs_claim")) == ("fail", True)
+    assert (level, says.startswith("not valid: holdfast_jobs_parked")) == ("fail", True)
 
 
 def test_a_table_that_is_never_vacuumed_is_a_failure(on_postgres: Holdfast, fresh_postgres_url: str) -> None:

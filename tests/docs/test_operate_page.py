@@ -25,7 +25,8 @@ from tests.docs.pages import PAGES, blocks, first_cells
 PAGE = "docs/operate/maintenance.md"
 WHY = "docs/operate/troubleshooting.md"
 MONTH = 31 * 86_400
-PARTITION, EACH_MONTH = blocks(PAGE, "sql")
+TABLES = ["holdfast_events", "holdfast_kept_attempts"]
+PARTITION, EACH_MONTH, HOT_UPDATES = blocks(PAGE, "sql")
 
 
 @pytest.fixture
@@ -89,7 +90,13 @@ async def test_every_verb_works_on_partitioned_history(january: Engine, connecti
         "holdfast_events_2026_02",
         "holdfast_events_before_2026_02",
     ]
-    assert await partitions(connection, "holdfast_attempts", lease.id) == ["holdfast_attempts_2026_02"]
+    clock.advance(60)
+    assert await january.maintenance.prune(Retention(succeeded=1)) == 1
+    assert [attempt.outcome for attempt in await january.reads.attempts(lease.id)] == [
+        *("failed", "lost", "released", "succeeded")
+    ]
+    assert await partitions(connection, "holdfast_events", lease.id) == []
+    assert await partitions(connection, "holdfast_kept_attempts", lease.id) == ["holdfast_kept_attempts_2026_02"]
 
 
 DEFINITIONS = """
@@ -105,7 +112,7 @@ async def definitions(connection: Any, table: str) -> list[str]:
     return sorted(row[0].replace(" ON ONLY ", " ON ") for row in await connection.fetch(DEFINITIONS, table))
 
 
-@pytest.mark.parametrize("table", ["holdfast_events", "holdfast_attempts"])
+@pytest.mark.parametrize("table", TABLES)
 async def test_a_partitioned_table_keeps_its_indexes_triggers_and_checks(
     january: Engine, connection: Any, table: str
 ) -> None:
@@ -115,17 +122,53 @@ async def test_a_partitioned_table_keeps_its_indexes_triggers_and_checks(
     assert await definitions(connection, table) == before
 
 
+OPTIONS = """
+SELECT relname, reloptions FROM pg_class WHERE oid = $1::text::regclass AND relkind = 'r'
+UNION ALL SELECT relname, reloptions FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+WHERE inhparent = $1::text::regclass
+"""
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_every_partition_keeps_the_storage_parameters(january: Engine, connection: Any, table: str) -> None:
+    [(_, wanted)] = await connection.fetch(OPTIONS, table)
+    await connection.execute(PARTITION.text)
+    await connection.execute(EACH_MONTH.text)
+    assert wanted
+    parts = await connection.fetch(OPTIONS, table)
+    assert [(name, options) for name, options in parts if options != wanted] == []
+    assert len(parts) == 4
+
+
+VIEWED = "SELECT count(*) FROM pg_depend JOIN pg_rewrite ON objid = pg_rewrite.oid WHERE refobjid = $1::text::regclass"
+
+
+async def test_the_view_reads_the_partitioned_tables(january: Engine, connection: Any) -> None:
+    before = await connection.fetchval("SELECT pg_get_viewdef('holdfast_attempts')")
+    await connection.execute(PARTITION.text)
+    assert await connection.fetchval("SELECT pg_get_viewdef('holdfast_attempts')") == before
+    for table in TABLES:
+        assert await connection.fetchval(VIEWED, table) > 0
+        assert await connection.fetchval(VIEWED, f"{table}_before_2026_02") == 0
+
+
 async def test_partitioned_history_is_still_append_only(january: Engine, connection: Any, clock: MovableClock) -> None:
     worker = (await january.workers.register()).id
     before = await finish(january, worker)
     await connection.execute(PARTITION.text)
     clock.advance(MONTH)
     after = await finish(january, worker)
-    for job in (before, after):
-        for table in ("holdfast_events", "holdfast_attempts"):
-            with pytest.raises(asyncpg.PostgresError, match="append-only") as refused:
-                await connection.execute(f"UPDATE {table} SET tenant = 'other' WHERE job_id = $1", job.id)
-            assert refused.value.sqlstate == "HF002"
+    await assert_append_only(connection, "holdfast_events", [before.id, after.id])
+    clock.advance(60)
+    assert await january.maintenance.prune(Retention(succeeded=1)) == 2
+    await assert_append_only(connection, "holdfast_kept_attempts", [before.id, after.id])
+
+
+async def assert_append_only(connection: Any, table: str, jobs: list[str]) -> None:
+    for job_id in jobs:
+        with pytest.raises(asyncpg.PostgresError, match="append-only") as refused:
+            await connection.execute(f"UPDATE {table} SET tenant = 'other' WHERE job_id = $1", job_id)
+        assert refused.value.sqlstate == "HF002"
 
 
 async def test_the_oldest_partition_can_be_dropped(january: Engine, connection: Any, clock: MovableClock) -> None:
@@ -152,7 +195,14 @@ async def test_rows_go_to_the_default_partition_when_the_next_month_has_none(
     clock.advance(6 * MONTH)
     late = await finish(january, worker)
     assert await partitions(connection, "holdfast_events", late.id) == ["holdfast_events_later"]
-    assert await partitions(connection, "holdfast_attempts", late.id) == ["holdfast_attempts_later"]
+    clock.advance(60)
+    assert await january.maintenance.prune(Retention(succeeded=1)) == 1
+    assert await partitions(connection, "holdfast_kept_attempts", late.id) == ["holdfast_kept_attempts_later"]
+
+
+async def test_the_share_of_hot_updates_is_reported(january: Engine, connection: Any) -> None:
+    rows = await connection.fetch(HOT_UPDATES.text)
+    assert {row["relname"] for row in rows} == {"holdfast_jobs", "holdfast_ready", "holdfast_claim_batches"}
 
 
 async def test_the_printed_sql_makes_the_schema_on_postgresql(fresh_postgres_url: str, connection: Any) -> None:

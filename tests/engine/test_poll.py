@@ -107,7 +107,7 @@ async def test_a_poll_ignores_jobs_that_the_worker_may_not_claim(
 
 def conditions(query: Query) -> set[str]:
     """Those on a lane, one on each line."""
-    lines = [line.strip() for line in query.text.partition(" holdfast_lanes l\n")[2].splitlines()]
+    lines = [line.strip() for line in query.text.partition("JOIN holdfast_lanes l")[2].splitlines()]
     return {line for line in lines if re.match(r"AND .*\bl\.(queue|type|tenant|requires)\b", line)}
 
 

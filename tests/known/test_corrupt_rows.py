@@ -98,9 +98,9 @@ async def spoil(engine: Engine, url: str, job_id: str) -> None:
         connection.commit()
         connection.close()
     else:
-        await ask(engine, "ALTER TABLE holdfast_jobs DROP CONSTRAINT holdfast_jobs_attempt_left")
-        await ask(engine, "DROP TRIGGER holdfast_jobs_attempt_left ON holdfast_jobs")
+        await ask(engine, "ALTER TABLE holdfast_jobs DISABLE TRIGGER holdfast_jobs_checked")
         await ask(engine, "UPDATE holdfast_jobs SET max_attempts = attempt WHERE id = :id RETURNING id", id=job_id)
+        await ask(engine, "ALTER TABLE holdfast_jobs ENABLE TRIGGER holdfast_jobs_checked")
 
 
 async def test_a_claim_skips_a_job_that_has_no_attempt_left(engine: Engine, worker: str, store_url: str) -> None:

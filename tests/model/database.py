@@ -14,7 +14,7 @@ from holdfast.ids import Ids
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
 
-TABLES = ("kept_keys", "jobs", "events", "attempts", "parts", "queues", "sweeps", "workers", "past_workers")
+TABLES = ("kept_keys", "jobs", "events", "kept_attempts", "parts", "queues", "sweeps", "workers", "past_workers")
 
 
 class ChosenIds(Ids):
@@ -70,7 +70,8 @@ class PostgresWiper:
         self._connection = connection
 
     async def wipe(self) -> None:
-        await self._connection.execute(f"TRUNCATE {', '.join(f'holdfast_{table}' for table in TABLES)}")
+        tables = (*TABLES, "ready", "claim_batches")
+        await self._connection.execute(f"TRUNCATE {', '.join(f'holdfast_{table}' for table in tables)}")
 
     async def close(self) -> None:
         await self._connection.close()

@@ -24,7 +24,8 @@ QUEUES = ("mail", "media")
 
 JOBS = Query(
     "model_jobs",
-    "SELECT id, state, due, attempt, epoch, failures, lost, version, run_at, lease_worker, lease_token, "
+    "SELECT id, state, due, attempt, epoch, failures, lost, version, run_at, "
+    "CASE WHEN state = 'running' THEN lease_worker END, CASE WHEN state = 'running' THEN lease_token END, "
     "lease_expires_at, cancel_requested_at, finished_at, redrive_of FROM holdfast_jobs ORDER BY id",
 )
 EVENTS = Query(

@@ -22,7 +22,7 @@ def job_id(number: int) -> str:
 
 
 class Refusal(Exception):
-    """The database said no; `code` is HF001, HF002, or `constraint`."""
+    """The database said no; `code` is HF001, HF002, HF003, or `constraint`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ async def by_hand(url: str) -> AsyncIterator[ByHand]:
 PLAIN = dict.fromkeys(("tenant", "type", "queue", "lifecycle"), "'default'")
 PLAIN |= dict.fromkeys(("run_at", "created_at", "updated_at"), "{t}")
 PLAIN |= {"lane": "1", "policy": "1", "priority": "0", "version": "1", "max_attempts": "5", "payload": "'{}'"}
-PLAIN |= {"lease_seconds": "30", "late_writes": "TRUE"}
+PLAIN |= {"lease_seconds": "30", "late_writes": "TRUE", "moved_by": "'system'"}
 
 
 def arriving(state: State) -> dict[str, str]:
@@ -122,6 +122,11 @@ def arriving(state: State) -> dict[str, str]:
     }
 
 
+# An actor that may bring a job to this state, from wherever that is legal.
+_MOVER = dict.fromkeys(State, "'system'") | dict.fromkeys((State.RUNNING, State.SUCCEEDED), "'worker'")
+_MOVER[State.REJECTED] = "CASE state WHEN 'queued' THEN 'system' ELSE 'worker' END"
+
+
 def insert(job: str, state: State = State.QUEUED, *, moves: int = 0, **columns: str) -> str:
     """A job in this state, as plain SQL; `columns` are SQL expressions."""
     row = {"id": f"'{job}'", "moves": str(moves), **PLAIN, **arriving(state), **columns}
@@ -130,7 +135,12 @@ def insert(job: str, state: State = State.QUEUED, *, moves: int = 0, **columns: 
 
 def move(job: str, target: State, **columns: str) -> str:
     """Bring a job to this state by hand, as a claim or an end would."""
-    changes = {**arriving(target), "epoch": "epoch + 1" if target is State.RUNNING else "epoch", **columns}
+    changes = {
+        **arriving(target),
+        "epoch": "epoch + 1" if target is State.RUNNING else "epoch",
+        "moved_by": _MOVER[target],
+    }
+    changes |= columns
     assignments = ", ".join(f"{name} = {value}" for name, value in changes.items())
     return f"UPDATE holdfast_jobs SET {assignments} WHERE id = '{job}'"
 

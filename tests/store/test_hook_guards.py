@@ -14,7 +14,7 @@ from holdfast.lifecycle.default import DEFAULT
 from holdfast.model import Job, NewJob
 from holdfast.store import Row, Tx, open_store, q
 from holdfast.store.queries import Query
-from tests.engine.steps import ask, bring, stored
+from tests.engine.steps import UNKNOWN_ID, ask, bring, stored
 from tests.engine.steps import run as claimed
 from tests.known.test_corrupt_rows import spoil
 from tests.store.test_guards import BY_LEASE, BY_STATE, BY_TOKEN_ALONE, running_job
@@ -100,7 +100,9 @@ async def due(engine: Engine, worker: str, _: MovableClock) -> tuple[str, dict[s
 
 async def claimable(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
     job_id, params = await due(engine, worker, clock)
-    return job_id, {**params, "worker": worker, "instance": "one", "limit": 9}
+    wanted = [(params["lane"], params["floor"], params["waits"], params["most"])]
+    holder = {"worker": worker, "instance": "one", "token_prefix": UNKNOWN_ID[:-8]}
+    return job_id, {"wanted": wanted, "most": params["most"], "limit": 9, **holder}
 
 
 FOUND_BY: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
@@ -160,12 +162,18 @@ async def seen_by(engine: Engine, worker: str, extensions: tuple[str, ...]) -> d
     async def rows(query: Query, **params: Any) -> list[Row]:
         return await run(engine, with_hooks(query, extensions), **params)
 
+    async def lanes(way: str) -> list[str]:
+        """The types of the lanes that a claim may take from."""
+        which = {"after": 0, "by_tenant": way == "by_tenant", "named": way == "named"}
+        read = await rows(q.open_lanes, worker=worker, limit=9, **which, **scope)
+        return [row["type"] for row in read if row["type"] is not None and row["head"] is not None]
+
     scope: dict[str, Any] = {"queues": None, "types": None}
-    [look] = await rows(q.claimable, worker=worker, **scope)
+    [look] = await rows(q.claimable, worker=worker, limit=9, **scope)
     [overdue] = await rows(q.overdue, worker=worker, queues=None)
     [later] = await rows(q.next_open_work)
     return {
-        "open_lanes": bool(await rows(q.open_lanes, worker=worker, limit=9, **scope)),
+        **{f"open_lanes.{way}": bool(await lanes(way)) for way in ("next", "by_tenant", "named")},
         "open_work": bool(await rows(q.open_work, limit=9, **scope)),
         **{f"look.{column}": bool(look[column]) for column in ("due", "next_at", "lost")},
         **{f"overdue.{column}": bool(overdue[column]) for column in ("ripe", "lost")},
@@ -234,10 +242,10 @@ async def test_due_retries_are_those_that_are_queued_again(
     delayed = await engine.create(NewJob(type="n", lifecycle="orchestration", delay_seconds=5))
     clock.advance(5)
     ripe, _, _, spoilt, again = leases
-    await spoil(engine, store_url, spoilt.id)
     assert len(await run(engine, q.requeue_jobs, ids=[again.id], reason="requeued")) == 1
     for job_id in (*(lease.id for lease in leases), delayed.id):
         await need_hooks(engine, job_id)
+    await spoil(engine, store_url, spoilt.id)
     found = await run(engine, q.due_retries.with_hooks(("notes",)), limit=9)
     assert [row["id"] for row in found] == [ripe.id]
 
@@ -247,9 +255,9 @@ async def test_claimable_jobs_have_an_attempt_left(
 ) -> None:
     spoilt, _ = await due(engine, worker, clock)
     good, params = await due(engine, worker, clock)
-    await spoil(engine, store_url, spoilt)
     for job_id in (spoilt, good):
         await need_hooks(engine, job_id)
+    await spoil(engine, store_url, spoilt)
     found = await run(engine, q.claimable_jobs.with_hooks(("notes",)), **params)
     assert [row["id"] for row in found] == [good]
 

@@ -76,7 +76,11 @@ async def test_concurrent_writes_all_succeed(store: Store) -> None:
 
 
 REFUSED: list[tuple[str, type[HoldfastError], str]] = [
-    ("UPDATE holdfast_jobs SET state = 'succeeded', due = NULL, finished_at = {now}", IllegalMove, "illegal_move"),
+    (
+        "UPDATE holdfast_jobs SET state = 'succeeded', due = NULL, finished_at = {now}, moved_by = 'worker'",
+        IllegalMove,
+        "illegal_move",
+    ),
     ("UPDATE holdfast_jobs SET epoch = 7", IllegalMove, "illegal_move"),
     ("DELETE FROM holdfast_jobs", IllegalMove, "illegal_move"),
     ("UPDATE holdfast_events SET reason = 'rewritten'", Conflict, "append_only"),
@@ -84,11 +88,11 @@ REFUSED: list[tuple[str, type[HoldfastError], str]] = [
     ("UPDATE holdfast_jobs SET priority = 101", StoreError, "constraint_violated"),
     ("INSERT INTO holdfast_queues (tenant, name) VALUES (NULL, 'x')", StoreError, "constraint_violated"),
     (
-        "INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, to_state, attempt, epoch, actor)"
-        " SELECT id, 99, tenant, {now}, 'claim', 'running', 0, 0, 'api' FROM holdfast_jobs",
+        "UPDATE holdfast_jobs SET state = 'canceled', due = NULL, finished_at = {now}, moved_by = 'worker'",
         IllegalMove,
         "actor_not_allowed",
     ),
+    ("UPDATE holdfast_jobs SET moved_by = 'stranger'", StoreError, "constraint_violated"),
 ]
 
 

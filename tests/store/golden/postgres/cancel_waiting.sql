@@ -4,14 +4,14 @@ UPDATE holdfast_jobs
        state               = 'canceled',
        reason              = $1,
        due                 = NULL,
-       version = holdfast_jobs.version + 1, pos = greatest(holdfast_jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)),
-       cancel_requested_at = coalesce($2::timestamptz, statement_timestamp()),
-       finished_at         = coalesce($2::timestamptz, statement_timestamp()),
-       updated_at          = coalesce($2::timestamptz, statement_timestamp())
- WHERE id = ANY($3::uuid[])
+       version = holdfast_jobs.version + 1, moved_by = $2, pos = greatest(holdfast_jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)),
+       cancel_requested_at = coalesce($3::timestamptz, statement_timestamp()),
+       finished_at         = coalesce($3::timestamptz, statement_timestamp()),
+       updated_at          = coalesce($3::timestamptz, statement_timestamp())
+ WHERE id = ANY($4::uuid[])
    AND state IN ('created', 'queued', 'retrying')
    AND holdfast_jobs.needs IS NULL
-RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.lease_worker, holdfast_jobs.last_worker, holdfast_jobs.last_instance, holdfast_jobs.last_token, holdfast_jobs.step, holdfast_jobs.percent, holdfast_jobs.counters, holdfast_jobs.error, holdfast_jobs.pos
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.claimed_at, holdfast_jobs.pos, holdfast_jobs.lease_worker
 ),
-history0 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data, pos) SELECT id, version, tenant, updated_at, 'cancel', came_from, state, attempt, epoch, $4, lease_worker, reason, '{"control": "system.cancel"}', pos FROM moved WHERE TRUE AND TRUE)
-SELECT id, tenant, type, queue, lifecycle, version, came_from, state, reason, attempt, epoch, priority, updated_at, lease_expires_at, cancel_requested_at, last_claimed_at FROM moved;
+history0 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data, pos) SELECT id, version, tenant, coalesce($3::timestamptz, statement_timestamp()), 'cancel', came_from, 'canceled', attempt, epoch, $2, CASE WHEN state = 'running' THEN lease_worker END, reason, '{"control": "system.cancel"}', pos FROM moved WHERE TRUE AND TRUE)
+SELECT id, tenant, type, queue, lifecycle, version, came_from, state, reason, attempt, epoch, priority, updated_at, lease_expires_at, cancel_requested_at, claimed_at FROM moved;

@@ -1,9 +1,10 @@
 SELECT coalesce(greatest(coalesce((SELECT pos FROM holdfast_events ORDER BY pos DESC LIMIT 1), 0), coalesce((SELECT max(pos) FROM holdfast_readers), 0), (SELECT pruned FROM holdfast_event_log)) >= (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint + base FROM holdfast_event_log), FALSE) AS log_ahead,
        NOT EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > (coalesce($1::timestamptz, statement_timestamp()) - ($2) * interval '1 second') AND swept_at <= (coalesce($1::timestamptz, statement_timestamp()) + (5) * interval '1 second')) AS unswept,
-       coalesce((SELECT run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= coalesce($1::timestamptz, statement_timestamp()), FALSE) AS ripe,
-       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') AS running,
-       coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= (coalesce($1::timestamptz, statement_timestamp()) - ($3) * interval '1 second'), FALSE)
-       OR coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at DESC LIMIT 1) > (coalesce($1::timestamptz, statement_timestamp()) + (5) * interval '1 second'), FALSE) AS orphans,
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE parked IN ('waiting', 'retrying') AND parked_at <= coalesce($1::timestamptz, statement_timestamp())) AS ripe,
+       EXISTS (SELECT 1 FROM holdfast_running) AS running,
+       EXISTS (SELECT 1 FROM holdfast_claim_batches WHERE claimed_at <= (coalesce($1::timestamptz, statement_timestamp()) - (1) * interval '1 second')) AS batches,
+       coalesce((SELECT parked_at FROM holdfast_jobs WHERE parked = 'created' ORDER BY parked_at LIMIT 1) <= (coalesce($1::timestamptz, statement_timestamp()) - ($3) * interval '1 second'), FALSE)
+       OR coalesce((SELECT parked_at FROM holdfast_jobs WHERE parked = 'created' ORDER BY parked_at DESC LIMIT 1) > (coalesce($1::timestamptz, statement_timestamp()) + (5) * interval '1 second'), FALSE) AS orphans,
        EXISTS (SELECT 1
                  FROM holdfast_workers
                 WHERE liveness <> 'offline'

@@ -3,7 +3,7 @@ SELECT holdfast_jobs.id, holdfast_jobs.type, holdfast_jobs.lifecycle, holdfast_j
        holdfast_jobs.cancel_requested_at
   FROM holdfast_jobs
   JOIN unnest($1::uuid[], $2::uuid[]) AS held(id, token) ON holdfast_jobs.id = held.id
- WHERE holdfast_jobs.state || '' = 'running'
+ WHERE holdfast_jobs.state = 'running'
    AND holdfast_jobs.lease_token = held.token
    AND holdfast_jobs.lease_worker = $3
    AND holdfast_jobs.needs IS NULL

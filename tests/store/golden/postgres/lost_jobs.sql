@@ -7,10 +7,9 @@ SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, hol
        holdfast_jobs.claimed_at <= (coalesce($2::timestamptz, statement_timestamp()) - (p.max_runtime_seconds) * interval '1 second') AS over_runtime,
        NOT $4 AND coalesce(holdfast_jobs.progress_at, holdfast_jobs.claimed_at) <= (coalesce($2::timestamptz, statement_timestamp()) - (p.no_progress_seconds) * interval '1 second') AS no_progress,
        holdfast_jobs.cancel_requested_at <= (coalesce($2::timestamptz, statement_timestamp()) - (p.cancel_grace_seconds) * interval '1 second') AS over_cancel
-  FROM holdfast_jobs
+  FROM holdfast_running AS holdfast_jobs
   JOIN holdfast_policies p ON p.id = holdfast_jobs.policy
- WHERE holdfast_jobs.state = 'running'
-   AND ($5::text[] IS NULL OR holdfast_jobs.queue = ANY($5::text[]))
+ WHERE ($5::text[] IS NULL OR holdfast_jobs.queue = ANY($5::text[]))
    AND (holdfast_jobs.lease_instance = ANY($1::text[])
            AND holdfast_jobs.lease_expires_at <= (coalesce($2::timestamptz, statement_timestamp()) + (holdfast_jobs.lease_seconds - $3) * interval '1 second')
         OR holdfast_jobs.claimed_at <= (coalesce($2::timestamptz, statement_timestamp()) - (p.max_runtime_seconds) * interval '1 second')

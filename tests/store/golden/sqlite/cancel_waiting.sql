@@ -3,13 +3,13 @@ UPDATE holdfast_jobs
        state               = 'canceled',
        reason              = :reason,
        due                 = NULL,
-       version = holdfast_jobs.version + 1,
+       version = holdfast_jobs.version + 1, moved_by = :actor,
        cancel_requested_at = :now,
        finished_at         = :now,
        updated_at          = :now
  WHERE id IN (SELECT value FROM json_each(:ids))
    AND state IN ('created', 'queued', 'retrying')
    AND holdfast_jobs.needs IS NULL
-RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.rowid;
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.claimed_at, holdfast_jobs.rowid;
 
-INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data) SELECT id, version, tenant, updated_at, 'cancel', came_from, state, attempt, epoch, :actor, lease_worker, reason, '{"control": "system.cancel"}' FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data) SELECT id, version, tenant, updated_at, 'cancel', came_from, state, attempt, epoch, moved_by, CASE WHEN state = 'running' THEN lease_worker END, reason, '{"control": "system.cancel"}' FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;

@@ -2,12 +2,12 @@ UPDATE holdfast_jobs
    SET came_from   = state,
        state       = 'succeeded',
        reason      = NULL,
-       version = holdfast_jobs.version + 1,
+       version = holdfast_jobs.version + 1, moved_by = :actor,
        result      = done.result,
        error       = NULL,
        percent     = 100,
        step        = CASE WHEN holdfast_jobs.lifecycle = 'transcode' THEN 'finalize' ELSE holdfast_jobs.step END,
-       last_worker = lease_worker, last_instance = lease_instance, last_token = lease_token, lease_worker = NULL, lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL, last_claimed_at = claimed_at, claimed_at = NULL,
+       lease_expires_at = NULL,
        finished_at = :now,
        updated_at  = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS result FROM json_each(:done)) AS done
@@ -19,6 +19,4 @@ UPDATE holdfast_jobs
    AND holdfast_jobs.needs IS NULL
 RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.attempt, holdfast_jobs.rowid;
 
-INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, version, tenant, updated_at, 'complete', came_from, state, attempt, epoch, :actor, last_worker, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
-
-INSERT INTO holdfast_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason) SELECT id, epoch, tenant, attempt, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'succeeded', state, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, version, tenant, updated_at, 'complete', came_from, state, attempt, epoch, moved_by, lease_worker, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;

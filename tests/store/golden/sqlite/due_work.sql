@@ -1,9 +1,10 @@
 SELECT coalesce(max(coalesce((SELECT pos FROM holdfast_events ORDER BY pos DESC LIMIT 1), 0), coalesce((SELECT max(pos) FROM holdfast_readers), 0), (SELECT pruned FROM holdfast_event_log)) >= 9223372036854775807, FALSE) AS log_ahead,
        NOT EXISTS (SELECT 1 FROM holdfast_sweeps WHERE name = 'reap' AND swept_at > (:now - CAST((:pause) * 1000000 AS INTEGER)) AND swept_at <= (:now + CAST((5) * 1000000 AS INTEGER))) AS unswept,
-       coalesce((SELECT run_at FROM holdfast_jobs WHERE NOT due ORDER BY run_at LIMIT 1) <= :now, FALSE) AS ripe,
-       EXISTS (SELECT 1 FROM holdfast_jobs WHERE state = 'running') AS running,
-       coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at LIMIT 1) <= (:now - CAST((:orphaned) * 1000000 AS INTEGER)), FALSE)
-       OR coalesce((SELECT created_at FROM holdfast_jobs WHERE state = 'created' ORDER BY created_at DESC LIMIT 1) > (:now + CAST((5) * 1000000 AS INTEGER)), FALSE) AS orphans,
+       EXISTS (SELECT 1 FROM holdfast_jobs WHERE parked IN ('waiting', 'retrying') AND parked_at <= :now) AS ripe,
+       EXISTS (SELECT 1 FROM holdfast_running) AS running,
+       FALSE AS batches,
+       coalesce((SELECT parked_at FROM holdfast_jobs WHERE parked = 'created' ORDER BY parked_at LIMIT 1) <= (:now - CAST((:orphaned) * 1000000 AS INTEGER)), FALSE)
+       OR coalesce((SELECT parked_at FROM holdfast_jobs WHERE parked = 'created' ORDER BY parked_at DESC LIMIT 1) > (:now + CAST((5) * 1000000 AS INTEGER)), FALSE) AS orphans,
        EXISTS (SELECT 1
                  FROM holdfast_workers
                 WHERE liveness <> 'offline'

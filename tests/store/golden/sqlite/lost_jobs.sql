@@ -7,10 +7,9 @@ SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, hol
        holdfast_jobs.claimed_at <= (:now - CAST((p.max_runtime_seconds) * 1000000 AS INTEGER)) AS over_runtime,
        NOT :in_grace AND coalesce(holdfast_jobs.progress_at, holdfast_jobs.claimed_at) <= (:now - CAST((p.no_progress_seconds) * 1000000 AS INTEGER)) AS no_progress,
        holdfast_jobs.cancel_requested_at <= (:now - CAST((p.cancel_grace_seconds) * 1000000 AS INTEGER)) AS over_cancel
-  FROM holdfast_jobs
+  FROM holdfast_running AS holdfast_jobs
   JOIN holdfast_policies p ON p.id = holdfast_jobs.policy
- WHERE holdfast_jobs.state = 'running'
-   AND (:queues IS NULL OR holdfast_jobs.queue IN (SELECT value FROM json_each(:queues)))
+ WHERE (:queues IS NULL OR holdfast_jobs.queue IN (SELECT value FROM json_each(:queues)))
    AND (holdfast_jobs.lease_instance IN (SELECT value FROM json_each(:gone))
            AND holdfast_jobs.lease_expires_at <= (:now + CAST((holdfast_jobs.lease_seconds - :unheard) * 1000000 AS INTEGER))
         OR holdfast_jobs.claimed_at <= (:now - CAST((p.max_runtime_seconds) * 1000000 AS INTEGER))

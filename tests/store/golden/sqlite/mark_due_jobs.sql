@@ -1,12 +1,12 @@
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE NOT due
-       AND run_at <= :now
+     WHERE parked = :parked
+       AND parked_at <= :now
        AND (state = 'queued' OR moves & 4 <> 0)
        AND attempt < max_attempts
        AND NOT (state = 'queued' AND coalesce(reason, '') = 'waiting_for_children')
-     ORDER BY run_at
+     ORDER BY parked_at
      LIMIT 100
     
 )

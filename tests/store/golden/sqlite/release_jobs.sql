@@ -2,13 +2,13 @@ UPDATE holdfast_jobs
    SET came_from  = state,
        state      = 'queued',
        reason     = freed.reason,
-       version = holdfast_jobs.version + 1,
+       version = holdfast_jobs.version + 1, moved_by = :actor,
        attempt    = attempt - 1,
        run_at     = (:now + CAST((CASE WHEN woken_epoch = epoch THEN 0 ELSE freed.delay_seconds END) * 1000000 AS INTEGER)),
        due        = freed.delay_seconds <= 0 AND freed.reason <> 'waiting_for_children'
                     OR coalesce(woken_epoch = epoch, FALSE),
        step       = NULL,
-       last_worker = lease_worker, last_instance = lease_instance, last_token = lease_token, lease_worker = NULL, lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL, last_claimed_at = claimed_at, claimed_at = NULL,
+       lease_expires_at = NULL,
        updated_at = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS reason, value->>3 AS delay_seconds FROM json_each(:freed)) AS freed
  WHERE holdfast_jobs.id = freed.id
@@ -16,8 +16,6 @@ UPDATE holdfast_jobs
    AND holdfast_jobs.lease_token = freed.token
    AND holdfast_jobs.lease_worker = :worker
    AND holdfast_jobs.needs IS NULL
-RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.rowid;
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.claimed_at, holdfast_jobs.rowid;
 
-INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, version, tenant, updated_at, 'release', came_from, state, attempt, epoch, :actor, last_worker, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
-
-INSERT INTO holdfast_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason) SELECT id, epoch, tenant, attempt + 1, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'released', state, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, version, tenant, updated_at, 'release', came_from, state, attempt, epoch, moved_by, lease_worker, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;

@@ -1,13 +1,12 @@
 WITH ripe AS MATERIALIZED (
     SELECT id
       FROM holdfast_jobs
-     WHERE NOT due
-       AND run_at <= :now
-       AND state = 'retrying'
+     WHERE parked = 'retrying'
+       AND parked_at <= :now
        AND moves & 4 = 0
        AND attempt < max_attempts
        AND holdfast_jobs.needs IS NULL
-     ORDER BY run_at
+     ORDER BY parked_at
      LIMIT 100
     
 )
@@ -15,10 +14,10 @@ UPDATE holdfast_jobs
    SET came_from  = state,
        state      = 'queued',
        due        = TRUE,
-       version = holdfast_jobs.version + 1,
+       version = holdfast_jobs.version + 1, moved_by = :actor,
        updated_at = :now
  WHERE id IN (SELECT id FROM ripe)
    AND state = 'retrying'
-RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.rowid;
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.claimed_at, holdfast_jobs.rowid;
 
-INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, version, tenant, updated_at, 'requeue', came_from, state, attempt, epoch, :actor, lease_worker, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason) SELECT id, version, tenant, updated_at, 'requeue', came_from, state, attempt, epoch, moved_by, CASE WHEN state = 'running' THEN lease_worker END, reason FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;

@@ -2,12 +2,12 @@ UPDATE holdfast_jobs
    SET came_from  = state,
        state      = 'retrying',
        reason     = failed.reason,
-       version = holdfast_jobs.version + 1,
+       version = holdfast_jobs.version + 1, moved_by = :actor,
        failures   = failures + 1,
        error      = failed.error,
        run_at     = (:now + CAST((failed.delay_seconds) * 1000000 AS INTEGER)),
        due        = failed.delay_seconds <= 0 AND moves & 4 <> 0 AND attempt < max_attempts,
-       last_worker = lease_worker, last_instance = lease_instance, last_token = lease_token, lease_worker = NULL, lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL, last_claimed_at = claimed_at, claimed_at = NULL,
+       lease_expires_at = NULL,
        updated_at = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS reason, value->>3 AS error, value->>4 AS delay_seconds FROM json_each(:failed)) AS failed
  WHERE holdfast_jobs.id = failed.id
@@ -16,8 +16,6 @@ UPDATE holdfast_jobs
    AND holdfast_jobs.lease_worker = :worker
    AND (holdfast_jobs.late_writes OR holdfast_jobs.lease_expires_at > :now)
    AND holdfast_jobs.needs IS NULL
-RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.last_claimed_at, holdfast_jobs.rowid;
+RETURNING holdfast_jobs.id, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.attempt, holdfast_jobs.epoch, holdfast_jobs.priority, holdfast_jobs.updated_at, holdfast_jobs.lease_expires_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.claimed_at, holdfast_jobs.rowid;
 
-INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data) SELECT id, version, tenant, updated_at, 'fail', came_from, state, attempt, epoch, :actor, last_worker, reason, error FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
-
-INSERT INTO holdfast_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason, error) SELECT id, epoch, tenant, attempt, last_worker, last_instance, last_token, last_claimed_at, updated_at, 'failed', state, reason, error FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;
+INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data) SELECT id, version, tenant, updated_at, 'fail', came_from, state, attempt, epoch, moved_by, lease_worker, reason, error FROM holdfast_jobs WHERE rowid IN (SELECT value FROM json_each(:moved)) AND TRUE;

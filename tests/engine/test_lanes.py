@@ -1,0 +1,88 @@
+"""With more lanes than one read sees, every claim finds a job if there is one, and none waits for all others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.model import NewJob
+
+WINDOW = 4
+
+
+@pytest.fixture
+def small(engine: Engine) -> Engine:
+    """One read of a claim sees four lanes."""
+    engine.ctx.limits = replace(engine.ctx.limits, lanes_max=WINDOW)
+    return engine
+
+
+async def fill(engine: Engine, lanes: int, *, each: int = 1, **job: Any) -> None:
+    """Jobs in so many lanes, one for each in turn."""
+    await engine.create_many([NewJob(type=f"type-{n:03}", **job) for _ in range(each) for n in range(lanes)])
+
+
+async def claimed_types(engine: Engine, worker: str, claims: int, **scope: Any) -> list[str]:
+    return [lease.type for _ in range(claims) for lease in await engine.claim(worker, **scope)]
+
+
+@pytest.mark.parametrize("lanes", [WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 5 * WINDOW + 2])
+async def test_each_claim_finds_a_job_until_there_is_none(small: Engine, worker: str, lanes: int) -> None:
+    await fill(small, lanes, each=2)
+    found = await claimed_types(small, worker, 2 * lanes)
+    assert sorted(found) == sorted([f"type-{n:03}" for n in range(lanes)] * 2)
+    assert await small.claim(worker) == []
+
+
+@pytest.mark.parametrize("lanes", [WINDOW + 1, WINDOW + 2, 3 * WINDOW, 5 * WINDOW + 3])
+async def test_every_lane_gets_its_turn_while_all_others_stay_full(small: Engine, worker: str, lanes: int) -> None:
+    """Also the last ones, which do not fill a window."""
+    await fill(small, lanes, each=lanes)
+    round_of_windows = -(-lanes // WINDOW)
+    found = await claimed_types(small, worker, 2 * WINDOW * round_of_windows)
+    assert set(found) == {f"type-{n:03}" for n in range(lanes)}
+
+
+async def test_a_large_claim_takes_from_as_many_lanes_as_it_needs(small: Engine, worker: str) -> None:
+    await fill(small, 6 * WINDOW)
+    assert len(await small.claim(worker, limit=6 * WINDOW)) == 6 * WINDOW
+
+
+async def test_a_tenant_does_not_wait_until_the_window_has_passed_all_lanes_of_another(
+    small: Engine, worker: str
+) -> None:
+    await fill(small, 10 * WINDOW, each=2, tenant="large")
+    await small.create(NewJob(type="only", tenant="small"))
+    assert "only" in await claimed_types(small, worker, 2)
+
+
+@pytest.mark.parametrize("scope", [{"queues": ["rare"]}, {"types": ["rare"]}], ids=["queue", "type"])
+async def test_a_worker_finds_its_rare_job_among_lanes_that_are_not_for_it(
+    small: Engine, worker: str, scope: dict[str, list[str]]
+) -> None:
+    await fill(small, 50 * WINDOW)
+    await small.create(NewJob(type="rare", queue="rare"))
+    assert await claimed_types(small, worker, 1, **scope) == ["rare"]
+    assert await claimed_types(small, worker, 1, **scope) == []
+
+
+async def test_a_rare_job_is_found_behind_lanes_of_its_queue_that_are_empty(small: Engine, worker: str) -> None:
+    """Each claim sees the next of them."""
+    emptied = 3 * WINDOW + 1
+    await fill(small, emptied, queue="rare")
+    for _ in range(emptied):
+        [lease] = await small.claim(worker)
+        await small.complete(worker, lease.id, lease.token)
+    await fill(small, 10 * WINDOW)
+    await small.create(NewJob(type="last", queue="rare"))
+    assert await claimed_types(small, worker, 2 + emptied // WINDOW, queues=["rare"]) == ["last"]
+
+
+async def test_a_claim_with_a_request_id_sees_all_lanes_too(small: Engine, worker: str) -> None:
+    await fill(small, 5 * WINDOW)
+    await small.create(NewJob(type="rare", queue="rare"))
+    leases = await small.claim_once(worker, "first", queues=["rare"])
+    assert [lease.type for lease in leases or ()] == ["rare"]
+    found = [await small.claim_once(worker, f"request-{n}") for n in range(5 * WINDOW)]
+    assert [len(some or ()) for some in found] == [1] * 5 * WINDOW
