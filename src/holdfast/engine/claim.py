@@ -8,9 +8,9 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
 from holdfast.engine.hooks.claim import claim_plain, claim_with_hooks
-from holdfast.engine.lanes import open_lanes
+from holdfast.engine.lanes import Window, open_lanes
 from holdfast.engine.leases import check_worker
-from holdfast.engine.turns import OpenHead
+from holdfast.engine.turns import PRIORITY_MIN, OpenHead
 from holdfast.errors import InvalidField, NotFound, WorkerDisabled
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
@@ -20,6 +20,8 @@ from holdfast.model.reports import Fail
 from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
+SCOPES_MAX = 1000  # of claims of this process, remembered
+ONLY_SECONDS = 1.0  # the worker may register again, with other capabilities
 UNREADABLE = "unreadable_job"
 
 
@@ -39,21 +41,16 @@ async def claim(
     """
     leases: list[Lease] = []
     unreadable: list[UnreadableJob] = []
-    scope = {"worker": worker, "queues": queues, "types": types}
+    scope = _Scope(ctx, worker=worker, queues=queues, types=types)
+    holder = {"worker": worker, "instance": instance}
     try:
-        for _ in range(PASSES_MAX):
+        _read_leases(await _take_from_only(tx, ctx, scope, limit, holder), leases, unreadable)
+        for _ in range(0 if leases else PASSES_MAX):
             leased, failed = len(leases), len(unreadable)
-            lanes, complete = await open_lanes(
-                tx,
-                ctx.mine(q.open_lanes),
-                ctx.lane_cursors,
-                most=ctx.limits.lanes_max,
-                jobs=limit - leased,
-                **scope,
-            )
-            rows = await _take(tx, ctx, lanes, limit - leased, worker=worker, instance=instance) if lanes else []
+            window = await scope.open_lanes(tx, limit - leased)
+            rows = await _take(tx, ctx, window.lanes, limit - leased, holder) if window.lanes else []
             _read_leases(rows, leases, unreadable)
-            if len(leases) >= limit or (len(unreadable) == failed and _is_over(lanes, complete, len(leases) - leased)):
+            if len(leases) >= limit or (len(unreadable) == failed and _is_over(window, len(leases) - leased)):
                 break
         if unreadable:
             await _fail_unreadable(tx, ctx, unreadable, worker=worker)
@@ -63,14 +60,46 @@ async def claim(
     return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
 
-def _is_over(lanes: list[Row], complete: bool, taken: int) -> bool:
+def _is_over(window: Window, taken: int) -> bool:
     """Whether another pass would find no more: a single lane was taken from without a floor."""
-    if not complete and not lanes:  # the next window may have some
+    if not window.complete and not window.lanes:  # the next window may have some
         return False
-    return not taken or (complete and len(lanes) < 2)
+    return not taken or (window.complete and len(window.lanes) < 2)
 
 
-async def _take(tx: Tx, ctx: EngineContext, lanes: list[Row], limit: int, **holder: Any) -> list[Row]:
+class _Scope:
+    """What a claim asks for, and the lane that was the only one with jobs when it was last asked for."""
+
+    def __init__(self, ctx: EngineContext, **asked: Any) -> None:
+        self._ctx, self._asked = ctx, asked
+        self._key = tuple(tuple(names) if isinstance(names, list) else names for names in asked.values())
+
+    @property
+    def only(self) -> int | None:
+        lane, until = self._ctx.only_lanes.get(self._key, (None, 0.0))
+        return lane if self._ctx.clock.monotonic() < until else None
+
+    async def open_lanes(self, tx: Tx, jobs: int) -> Window:
+        ctx = self._ctx
+        query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
+        window = await open_lanes(tx, query, ctx.lane_cursors, most=most, jobs=jobs, **self._asked)
+        if window.only is None or ctx.hooks.needs_of(window.lanes[0]["type"]):
+            ctx.only_lanes.pop(self._key, None)
+        else:
+            if len(ctx.only_lanes) >= SCOPES_MAX:
+                ctx.only_lanes.clear()
+            ctx.only_lanes[self._key] = window.only, ctx.clock.monotonic() + ONLY_SECONDS
+        return window
+
+
+async def _take_from_only(tx: Tx, ctx: EngineContext, scope: _Scope, limit: int, holder: dict[str, Any]) -> list[Row]:
+    """Take from the only lane with jobs, without reading the lanes: the statement checks that it still is that."""
+    if (only := scope.only) is None:
+        return []
+    return await claim_plain(tx, ctx, q.claim_jobs, [(only, PRIORITY_MIN, 0.0, limit)], holder, only)
+
+
+async def _take(tx: Tx, ctx: EngineContext, lanes: list[Row], limit: int, holder: dict[str, Any]) -> list[Row]:
     """Take jobs from the lanes whose turn it is: from those without hooks in one statement."""
     heads = [OpenHead(row["id"], row["priority"], row["head"], row["tenant"], row["weight"]) for row in lanes]
     by_id = {row["id"]: row for row in lanes}

@@ -34,8 +34,8 @@ async def claim_once(
     """
     cursors = replace(ctx.lane_cursors)
     scope = {"worker": worker, "queues": queues, "types": types}
-    lanes, _ = await open_lanes(tx, ctx.mine(q.open_lanes), cursors, most=ctx.limits.lanes_max, jobs=limit, **scope)
-    if not lanes:
+    window = await open_lanes(tx, ctx.mine(q.open_lanes), cursors, most=ctx.limits.lanes_max, jobs=limit, **scope)
+    if not window.lanes:
         ctx.lane_cursors = cursors  # the next request sees other lanes
         return await _answered_before(tx, worker, request)
     if await tx.one(q.begin_claim, worker=worker, request=request) is None:

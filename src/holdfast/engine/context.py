@@ -67,6 +67,7 @@ class EngineContext:
     later: DeferredHints | None = None  # on the event loop of the store's connections and the wakers
     turns: Turns = field(default_factory=Turns)
     lane_cursors: LaneCursors = field(default_factory=LaneCursors)
+    only_lanes: dict[tuple[object, ...], tuple[int, float]] = field(default_factory=dict)  # see `claim`
     reaped: int = 0  # leases that this engine has reaped
     given_with_hooks: set[str] = field(default_factory=set)  # jobs with hooks that were claimed through this engine
     hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb

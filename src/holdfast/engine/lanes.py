@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.store import Row, Tx
 from holdfast.store.queries import Query
@@ -18,13 +18,20 @@ class LaneCursors:
     named: int = 0
 
 
+class Window(NamedTuple):
+    """The lanes that the worker may claim from; `complete`: there are no others. `only`: there is only this lane with
+    jobs, for all workers, and nothing about it depends on the worker or the time."""
+
+    lanes: list[Row]
+    complete: bool = False
+    only: int | None = None
+
+
 WINDOW_MIN = 16
 
 
-async def open_lanes(
-    tx: Tx, query: Query, cursors: LaneCursors, *, most: int, jobs: int, **scope: Any
-) -> tuple[list[Row], bool]:
-    """The lanes that the worker may claim from, and whether these are all; up to `most` are seen at once.
+async def open_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, most: int, jobs: int, **scope: Any) -> Window:
+    """The lanes that the worker may claim from; up to `most` are seen at once.
 
     Usually one read sees every lane. Otherwise the next reads are no larger than a claim of so many jobs needs; a
     second one sees lanes of other tenants, if the first saw few, so that none waits until the window has passed all
@@ -40,8 +47,9 @@ async def open_lanes(
         size, rest = most, rows
         rows = await read(0)
     if len(rows) < size:
-        cursors.lanes = 0
-        return _claimable(rows), True
+        cursors.lanes, found = 0, _claimable(rows)
+        plain = len(rows) == len(found) == 1 and not (found[0]["hooked"] or found[0]["picky"])
+        return Window(found, complete=True, only=found[0]["id"] if plain else None)
     cursors.lanes = _last(rows)
     found = _claimable([*rest, *rows])
     if len({row["id"] >> 32 for row in rows}) * 2 < size:
@@ -52,7 +60,7 @@ async def open_lanes(
         matching = await read(cursors.named, named=True)
         cursors.named = _last(matching) if len(matching) == size else 0
         found = _claimable(matching)
-    return found, False
+    return Window(found)
 
 
 def _window(jobs: int, most: int) -> int:

@@ -323,15 +323,10 @@ async def _intern_lane(
         "prefers": msgspec.json.encode(prefers).decode(),
         "defer_seconds": float(defer_seconds) if prefers else 0.0,
     }
-    digest = hashlib.sha256(msgspec.json.encode(lane, order="deterministic")).hexdigest()
-    if (row := await tx.one(q.lane_id, digest=digest)) is None:
+    content = msgspec.json.encode(lane, order="deterministic")
+    if await tx.one(q.tenant_id, name=tenant) is None:
         await tx.one(q.put_tenant, name=tenant)
-        new = await tx.one(q.next_lane, name=tenant)
-        assert new is not None  # noqa: S101
-        await tx.one(q.put_lane, id=new["id"], digest=digest, **lane)
-        row = await tx.one(q.lane_id, digest=digest)  # this one, or that of a transaction that was faster
-    assert row is not None  # noqa: S101
-    return int(row["id"]), digest
+    return await _intern(tx, q.lane_id, q.put_lane, content, lane)
 
 
 async def _intern(tx: Tx, find: Query, put: Query, content: bytes, stored: dict[str, Any]) -> tuple[int, str]:

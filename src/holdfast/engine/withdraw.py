@@ -6,9 +6,12 @@ may do. A waiting retry is failed; a queued job is claimed and failed in one tra
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.engine.cancel import cancel
 from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import check_words, discard, fail, stored_error
+from holdfast.engine.hooks.claim import token_prefix
 from holdfast.engine.hooks.moves import each_by_itself
 from holdfast.engine.leases import hold, holder_of
 from holdfast.engine.move import move
@@ -73,7 +76,13 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, request: 
 
     async def claim_and_fail(_: list[Job]) -> dict[str, bool]:
         query = (ctx.mine if job.needs else ctx.plain)(q.claim_found)
-        [lease] = await move(tx, ctx, query, actor=Actor.WORKER, ids=[job.id], worker=worker, instance=None)
+        claimed: dict[str, Any] = {
+            "ids": [job.id],
+            "token_prefix": token_prefix(ctx),
+            "worker": worker,
+            "instance": None,
+        }
+        [lease] = await move(tx, ctx, query, actor=Actor.WORKER, token_prefix=token_prefix(ctx), **claimed)
         failure = Fail(
             id=job.id,
             token=lease["lease_token"],

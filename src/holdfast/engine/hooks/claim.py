@@ -66,15 +66,15 @@ Wanted = tuple[int, int, float, int]  # lane, least priority, seconds that a job
 
 
 async def claim_plain(
-    tx: Tx, ctx: EngineContext, query: Query, wanted: list[Wanted], holder: dict[str, Any]
+    tx: Tx, ctx: EngineContext, query: Query, wanted: list[Wanted], holder: dict[str, Any], only: int | None = None
 ) -> list[Row]:
-    """Lease jobs from several lanes in one statement, without asking hooks."""
+    """Lease jobs from several lanes in one statement, without asking hooks. `only`: if this is the only lane."""
     most, limit = sum(share[-1] for share in wanted), ctx.limits.claim_max
-    params: dict[str, Any] = {"wanted": wanted, "most": most, "token_prefix": _prefix(ctx), **holder}
+    params: dict[str, Any] = {"wanted": wanted, "most": most, "token_prefix": token_prefix(ctx), "only": only, **holder}
     return await move(tx, ctx, query, actor=Actor.WORKER, brief=True, limit=limit, **params)
 
 
-def _prefix(ctx: EngineContext) -> str:
+def token_prefix(ctx: EngineContext) -> str:
     """The random part of the tokens of one claim; the database adds a part for each job."""
     return ctx.ids.token()[:-12]
 
@@ -151,7 +151,7 @@ class _Claiming:
         query = self._ctx.mine(q.claim_found)
         moved = []
         if allowed:
-            claimed = {"ids": allowed, "token_prefix": _prefix(self._ctx), **self._holder}
+            claimed = {"ids": allowed, "token_prefix": token_prefix(self._ctx), **self._holder}
             moved = await move(self._tx, self._ctx, query, actor=Actor.WORKER, brief=True, **claimed)
         return dict.fromkeys((one.id for one in found), None) | {row["id"]: row for row in moved}
 

@@ -18,8 +18,10 @@
 {mine or plain head}    {mine or plain} for the job of `head`
 {best of lane}          joins `best`, the most urgent jobs of each row `wanted`, and locks them
 {picked columns}        the columns of `best`
+{still only}            if :only is given, it is the only lane with jobs, and its queue and the worker are enabled
 {taken} {in taken}      the picked jobs are no longer claimable: on PostgreSQL their rows of holdfast_ready are deleted
 {found:ids}             the same for the jobs :ids
+{lane number}           a number that no other lane has
 {drop stale:lanes}      deletes rows of holdfast_ready whose jobs are not claimable, on PostgreSQL; their number
 {next due}              the least `run_at` of the jobs that wait for it
 {stale batches} {drop batches}   the lists of running jobs that PostgreSQL has: are there old ones? drop them
@@ -427,7 +429,14 @@ _STEP = "CASE WHEN :by_tenant THEN walk.lane | 4294967295 ELSE walk.lane END"
 _BEST = (
     "WHERE r.lane = wanted.lane AND r.priority >= wanted.floor "
     "AND (r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
-    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine}"
+    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still only}"
+)
+# A claim that has not read the lanes, because there was only one a moment ago, checks that it is still so.
+_STILL_ONLY = (
+    "(CAST(:only AS bigint) IS NULL OR :only = (SELECT min(lane) FROM holdfast_ready) "
+    "AND :only = (SELECT max(lane) FROM holdfast_ready) AND (SELECT enabled FROM holdfast_workers WHERE id = :worker) "
+    "AND NOT EXISTS (SELECT 1 FROM holdfast_lanes l JOIN holdfast_queues q ON q.tenant = l.tenant AND q.name = l.queue "
+    "WHERE l.id = :only AND q.paused_at IS NOT NULL))"
 )
 _BEST_ORDER = "ORDER BY r.priority DESC, r.id LIMIT"
 
@@ -442,6 +451,7 @@ _SHARED: dict[str, _Text] = {
     "lease ended": _LEASE_ENDED,
     "running": "holdfast_jobs.state = 'running'",
     "walk": _walk,
+    "still only": _STILL_ONLY,
     "job": _job_columns(),
     "summary": ", ".join(SUMMARY_COLUMNS),
     "event": ", ".join(EVENT_COLUMNS),
@@ -569,6 +579,10 @@ _DIALECT: dict[str, tuple[_Text, _Text]] = {
         "",
     ),
     "in taken": ("= ANY (ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),
+    "lane number": (
+        "nextval('holdfast_lane_numbers')",
+        "(SELECT coalesce(max(id & 4294967295), 0) + 1 FROM holdfast_lanes)",
+    ),
     "drop stale": ("holdfast_drop_stale_ready(:{})".format, "0 * coalesce(:{}, 0)".format),
     "stale batches": ("EXISTS (SELECT 1 FROM holdfast_claim_batches WHERE claimed_at <= {now-1})", "FALSE"),
     "drop batches": ("holdfast_drop_claim_batches({now-1}, {limit})", "0"),

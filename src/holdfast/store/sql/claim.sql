@@ -18,6 +18,7 @@ listed AS (
              LIMIT {limit}) AS matching
 )
 SELECT listed.lane AS id, l.tenant, l.type, head.priority, head.id AS head, head.hooked, t.weight,
+       l.prefers <> '[]' AS picky,
        CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
              AND EXISTS (SELECT 1
                            FROM holdfast_workers other
@@ -52,7 +53,7 @@ SELECT listed.lane AS id, l.tenant, l.type, head.priority, head.id AS head, head
 -- gives: lease
 -- From each lane in `wanted` its most urgent jobs, up to `most`, that no other transaction has locked. The constant limit is
 -- for the planner, so that claims of every size share one prepared statement. If `run_at` of a claimable job is in the
--- future, the clock was set back.
+-- future, the clock was set back. `only`: see OnlyLanes.
 WITH picked AS MATERIALIZED (
     SELECT {picked columns}
       FROM {rows:wanted(lane bigint, floor smallint, waits float8, most integer)}

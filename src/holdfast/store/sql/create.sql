@@ -88,16 +88,17 @@ SELECT id FROM holdfast_policies WHERE digest = :digest
 -- name: policy_body
 SELECT body, moves FROM holdfast_policies WHERE id = :id
 
+-- name: tenant_id
+SELECT id FROM holdfast_tenants WHERE name = :name
+
 -- name: put_tenant
 INSERT INTO holdfast_tenants (name) VALUES (:name) ON CONFLICT (name) DO NOTHING RETURNING id
 
--- name: next_lane
--- The id of a new lane of the tenant; the row stays locked until it is inserted.
-UPDATE holdfast_tenants SET lanes = lanes + 1 WHERE name = :name RETURNING id * 4294967296 + lanes AS id
-
 -- name: put_lane
 INSERT INTO holdfast_lanes (id, digest, tenant, queue, type, requires, prefers, defer_seconds)
-VALUES (:id, :digest, :tenant, :queue, :type, :requires, :prefers, :defer_seconds)
+SELECT t.id * 4294967296 + {lane number}, :digest, t.name, :queue, :type, :requires, :prefers, :defer_seconds
+  FROM holdfast_tenants t
+ WHERE t.name = :tenant
     ON CONFLICT (digest) DO NOTHING
 RETURNING id
 

@@ -19,6 +19,7 @@ listed AS (
              LIMIT 100) AS matching
 )
 SELECT listed.lane AS id, l.tenant, l.type, head.priority, head.id AS head, head.hooked, t.weight,
+       l.prefers <> '[]' AS picky,
        CASE WHEN EXISTS (SELECT 1 FROM json_each(l.prefers) AS p WHERE p.value NOT IN (SELECT value FROM json_each(w.offers) AS o))
              AND EXISTS (SELECT 1
                            FROM holdfast_workers other

@@ -49,13 +49,16 @@ CREATE TABLE holdfast_policies (
     cancel_grace_seconds double precision NOT NULL
 );
 
--- Tenants that have jobs. `weight`: its share of claims beside other tenants. `lanes`: how many lanes it has had.
+-- Tenants that have jobs. `weight`: its share of claims beside other tenants.
 CREATE TABLE holdfast_tenants (
     id     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name   text    NOT NULL UNIQUE,
-    weight integer NOT NULL DEFAULT 1,
-    lanes  integer NOT NULL DEFAULT 0
+    weight integer NOT NULL DEFAULT 1
 );
+
+INSERT INTO holdfast_tenants (name) VALUES ('default');
+
+CREATE SEQUENCE holdfast_lane_numbers;
 
 -- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
 -- never reads jobs that the worker may not claim. Its id is the id of its tenant times 2^32 plus a number, so that the

@@ -50,13 +50,14 @@ CREATE TABLE holdfast_policies (
     cancel_grace_seconds real    NOT NULL
 ) STRICT;
 
--- Tenants that have jobs. `weight`: its share of claims beside other tenants. `lanes`: how many lanes it has had.
+-- Tenants that have jobs. `weight`: its share of claims beside other tenants.
 CREATE TABLE holdfast_tenants (
     id     integer NOT NULL PRIMARY KEY AUTOINCREMENT,
     name   text    NOT NULL UNIQUE,
-    weight integer NOT NULL DEFAULT 1,
-    lanes  integer NOT NULL DEFAULT 0
+    weight integer NOT NULL DEFAULT 1
 ) STRICT;
+
+INSERT INTO holdfast_tenants (name) VALUES ('default');
 
 -- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
 -- never reads jobs that the worker may not claim. Its id is the id of its tenant times 2^32 plus a number, so that the
