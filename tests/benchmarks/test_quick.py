@@ -17,7 +17,6 @@ from benchmarks import (
     hooks,
     http,
     idle,
-    illegal_transitions,
     latency,
     leases,
     load,
@@ -108,14 +107,6 @@ def test_the_core_benchmark_measures_every_figure_and_concurrency(
     ]
     assert all(result["ratio"] > 0 for result in results)
     assert "claim+complete by 100" in capsys.readouterr().out
-
-
-def test_the_illegal_transition_benchmark_compares_every_guard(store: str, tmp_path: Path) -> None:
-    """S5: the database itself refuses illegal SQL, whoever types it."""
-    results = {result["way"]: result["refuses"] for result in results_of(illegal_transitions, store, tmp_path)}
-    assert list(results) == [way.name for way in illegal_transitions.WAYS]
-    assert not any(results["nothing"].values())
-    assert all(results["the schema's triggers before"].values())
 
 
 def test_the_lease_benchmark_measures_every_strategy(store: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ _COMMAND = re.compile(r"(?m)^\$ (.*)\n((?:(?!\$ ).*\n)*)")
 _ID = re.compile(r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{16})\b")
 _PASSING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?"), "TIME"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r"\b(\d\d-\d\d )?\d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\bworker [0-9a-f]{8}\b(?!-)"), "WORKER"),
     (re.compile(r"\b\d+ (s|m|h|d)\b"), "SPAN"),

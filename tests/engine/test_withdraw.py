@@ -8,7 +8,7 @@ from holdfast.lifecycle import BUILT_IN, Machine, State
 from holdfast.model import Lease, NewJob
 from holdfast.model.reports import Withdrawal, Withdrawn
 from holdfast.store import q
-from tests.engine.steps import ask, run, stored
+from tests.engine.steps import UNKNOWN_ID, ask, run, stored
 
 
 def asked(lease: Lease, target: str) -> Withdrawal:
@@ -67,7 +67,7 @@ async def test_lock_job_and_claim_found_affect_only_the_named_jobs(engine: Engin
     await engine.cancel(canceled.id)
     await ask(engine, "UPDATE holdfast_jobs SET needs = '[\"toy\"]' WHERE id = :id RETURNING id", id=hooked.id)
     assert [row["id"] for row in await engine.store.write(lambda tx: tx.all(q.lock_job, id=first.id))] == [first.id]
-    holder = {"actor": "worker", "worker": worker, "instance": None}
+    holder = {"actor": "worker", "worker": worker, "instance": None, "token_prefix": UNKNOWN_ID[:-12]}
     ids = [first.id, canceled.id, hooked.id]
     claimed = await engine.store.write(lambda tx: tx.all(q.claim_found, ids=ids, **holder))
     assert [row["id"] for row in claimed] == [first.id]

@@ -33,7 +33,7 @@ NOTHING = {"claim": (), "reap": (), "cancel": "job_contended"}
 
 LOOK = """
 SELECT id::text, state, attempt, epoch, failures, lost, version, cancel_requested_at IS NOT NULL AS cancel_requested,
-       lease_worker::text,
+       lease_expires_at,
        (SELECT json_agg(json_build_array(seq, verb, from_state, to_state, epoch) ORDER BY seq)
           FROM holdfast_events WHERE job_id = holdfast_jobs.id) AS events,
        (SELECT coalesce(json_agg(json_build_array(epoch, outcome, to_state) ORDER BY epoch), '[]')
@@ -46,8 +46,7 @@ SELECT id::text, state, attempt, epoch, failures, lost, version, cancel_requeste
 # Everything of the story before is over and out of the way; nothing has been swept for a little more than an interval.
 CLEAR = """
 UPDATE holdfast_jobs
-   SET state = 'canceled', due = NULL, lease_worker = NULL, lease_token = NULL, lease_instance = NULL,
-       lease_expires_at = NULL, finished_at = updated_at
+   SET state = 'canceled', moved_by = 'system', due = NULL, lease_expires_at = NULL, finished_at = updated_at
  WHERE finished_at IS NULL
 """
 SWEPT = """
@@ -175,7 +174,7 @@ class Scene:
         assert [epoch for epoch, *_ in attempts] == claims[: len(claims) - running], (
             "an execution did not end just once"
         )
-        assert (row["lease_worker"] is not None) == running, "an owner of a job that does not run"
+        assert (row["lease_expires_at"] is not None) == running, "an owner of a job that does not run"
         told = [event[1:] for event in events]
         counts = tuple(row[name] for name in ("state", "attempt", "failures", "lost", "cancel_requested"))
         return self.names[row["id"]], counts, told, attempts

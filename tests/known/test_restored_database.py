@@ -42,8 +42,9 @@ async def lane_of(engine: Engine, job_id: str) -> list[tuple[str, ...]]:
 async def lose(engine: Engine, *tables: str) -> None:
     """As if their first rows had never been committed; their ids then go to others. No connection notices."""
     for table in tables:
-        await ask(engine, f"UPDATE holdfast_{table} SET digest = 'another one' WHERE id = 1 RETURNING id")
-    await ask(engine, "UPDATE holdfast_lanes SET tenant = 'b' WHERE id = 1 AND digest = 'another one' RETURNING id")
+        first = f"(SELECT min(id) FROM holdfast_{table})"
+        await ask(engine, f"UPDATE holdfast_{table} SET digest = 'another one' WHERE id = {first} RETURNING id")
+    await ask(engine, "UPDATE holdfast_lanes SET tenant = 'b' WHERE digest = 'another one' RETURNING id")
 
 
 def restore(backup: Path, path: Path) -> None:
@@ -57,14 +58,18 @@ def restore(backup: Path, path: Path) -> None:
 async def test_after_a_restore_no_job_uses_a_lane_of_another_tenant(
     engine: Engine, store_url: str, key: str | None, lost: str
 ) -> None:
-    await engine.create(NewJob(type="echo", tenant="a"))
+    first = await engine.create(NewJob(type="echo", tenant="a"))
     await lose(engine, lost)
     async with process(store_url) as another:  # to which lane and policy have other ids already
         await another.create(NewJob(type="echo", tenant="a"))
     made = await engine.create(NewJob(type="echo", tenant="a", idempotency_key=key))
     assert await lane_of(engine, made.id) == [("a", "default", "echo")]
-    [row] = await ask(engine, "SELECT lane, policy FROM holdfast_jobs WHERE id = :id", id=made.id)
-    assert (row["lane"] != 1, row["policy"] != 1) == (lost == "lanes", lost == "policies")
+    before, after = [
+        (await ask(engine, "SELECT lane, policy FROM holdfast_jobs WHERE id = :id", id=job))[0]
+        for job in (first.id, made.id)
+    ]
+    changed = (after["lane"] != before["lane"], after["policy"] != before["policy"])
+    assert changed == (lost == "lanes", lost == "policies")
 
 
 @pytest.mark.parametrize("keys", [[None, None], ["k", "l"], ["k", None]])

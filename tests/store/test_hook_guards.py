@@ -101,8 +101,8 @@ async def due(engine: Engine, worker: str, _: MovableClock) -> tuple[str, dict[s
 async def claimable(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
     job_id, params = await due(engine, worker, clock)
     wanted = [(params["lane"], params["floor"], params["waits"], params["most"])]
-    holder = {"worker": worker, "instance": "one", "token_prefix": UNKNOWN_ID[:-8]}
-    return job_id, {"wanted": wanted, "most": params["most"], "limit": 9, **holder}
+    holder = {"worker": worker, "instance": "one", "token_prefix": UNKNOWN_ID[:-12]}
+    return job_id, {"wanted": wanted, "most": params["most"], "only": None, "limit": 9, **holder}
 
 
 FOUND_BY: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
