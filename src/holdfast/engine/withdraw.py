@@ -76,13 +76,8 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, request: 
 
     async def claim_and_fail(_: list[Job]) -> dict[str, bool]:
         query = (ctx.mine if job.needs else ctx.plain)(q.claim_found)
-        claimed: dict[str, Any] = {
-            "ids": [job.id],
-            "token_prefix": token_prefix(ctx),
-            "worker": worker,
-            "instance": None,
-        }
-        [lease] = await move(tx, ctx, query, actor=Actor.WORKER, token_prefix=token_prefix(ctx), **claimed)
+        holder: dict[str, Any] = {"worker": worker, "instance": None, "token_prefix": token_prefix(ctx)}
+        [lease] = await move(tx, ctx, query, actor=Actor.WORKER, ids=[job.id], **holder)
         failure = Fail(
             id=job.id,
             token=lease["lease_token"],
