@@ -170,7 +170,7 @@ async def test_mark_due_parents_checks_only_parents_that_are_waiting_and_due(
     assert sorted(await found()) == sorted([waits.id, ready.id])
     assert await found() == []
     clock.advance(61)
-    due = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
+    due = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, parked="waiting", limit=9))
     assert [row["id"] for row in due] == [delayed.id]
     assert await found() == [waits.id]
     other, [first, second] = await parent_of(engine, worker, 2)

@@ -125,6 +125,7 @@ async def test_an_old_claim_request_is_due_for_pruning(engine: Engine, worker: s
     clock.advance(3599)
     await engine.heartbeat(worker, [])
     await engine.maintenance.record_sweep()
+    await engine.maintenance.drop_claim_batches()
     assert await seen(engine) == set()
     clock.advance(1)
     assert await seen(engine) == {"claims"}

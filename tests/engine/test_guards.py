@@ -303,8 +303,11 @@ async def test_a_delayed_job_becomes_claimable_once(engine: Engine, worker: str,
     clock.advance(5)
 
     async def mark_due() -> list[str]:
-        rows = await engine.store.write(lambda tx: tx.all(q.mark_due_jobs, limit=9))
-        return sorted(row["queue"] for row in rows)
+        found = [
+            await engine.store.write(lambda tx, parked=parked: tx.all(q.mark_due_jobs, parked=parked, limit=9))
+            for parked in ("waiting", "retrying")
+        ]
+        return sorted(row["queue"] for rows in found for row in rows)
 
     assert [await mark_due(), await mark_due()] == [["default", "n"], []]
 

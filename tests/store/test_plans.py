@@ -21,7 +21,7 @@ SET session_replication_role = replica;
 INSERT INTO holdfast_workers (id, kind, capabilities, offers, metadata, liveness, registered_at, heartbeat_seconds,
                      offline_seconds)
 SELECT gen_random_uuid(), 'local', '{}', '[]', '{}', 'idle', now(), 10, 90 FROM generate_series(1, 20);
-INSERT INTO holdfast_tenants (name, lanes) VALUES ('default', 25), ('other', 25);
+INSERT INTO holdfast_tenants (name) VALUES ('default'), ('other') ON CONFLICT DO NOTHING;
 INSERT INTO holdfast_lanes (id, digest, tenant, queue, type, requires, prefers, defer_seconds)
 SELECT (1 + n % 2) * 4294967296 + n, 'digest ' || n, CASE n % 2 WHEN 0 THEN 'default' ELSE 'other' END, 'default',
        'type ' || n, '[]', '[]', 0 FROM generate_series(0, 49) AS n;

@@ -16,13 +16,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
-    """`send` is that of uvicorn: a method of the object with the state of this request and its response."""
-    cycle = send.__self__
+    """`send` of uvicorn is a method of the object with the state of this request and its response; any other gets the
+    messages of ASGI."""
+    cycle: Any = getattr(send, "__self__", None)
+    if not hasattr(cycle, "on_response"):
+        await _send_messages(reply, send, request_id)
+        return
     if cycle.flow.write_paused and not cycle.disconnected:
         await cycle.flow.drain()
     if cycle.disconnected:
         return
-    body = b"" if reply.body is None else reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
+    body = _body(reply)
     head = _head(reply, len(body), request_id, cycle)
     cycle.response_started = cycle.response_complete = True
     cycle.waiting_for_100_continue = False
@@ -31,6 +35,23 @@ async def send_reply(reply: Reply, send: Any, request_id: str) -> None:
     if not cycle.keep_alive:
         cycle.transport.close()
     cycle.on_response()
+
+
+def _body(reply: Reply) -> bytes:
+    return b"" if reply.body is None else reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
+
+
+async def _send_messages(reply: Reply, send: Any, request_id: str) -> None:
+    body = _body(reply)
+    headers = [*reply.headers, (b"x-content-type-options", b"nosniff"), (b"x-request-id", request_id.encode())]
+    if not any(name == b"cache-control" for name, _ in reply.headers):
+        headers.append((b"cache-control", b"no-store"))
+    if reply.body is not None:
+        headers.append((b"content-type", reply.content_type))
+    if reply.status not in (204, 304):
+        headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _head(reply: Reply, length: int, request_id: str, cycle: Any) -> bytes:
