@@ -208,6 +208,22 @@ async def test_a_running_job_has_a_complete_lease(db: ByHand, lost: str) -> None
     assert await db.refuses(move(JOB, State.RUNNING, **{lost: "NULL"})) == "constraint"
 
 
+@pytest.mark.parametrize(
+    "wrong", ["percent = 101", "percent = -1", "attempt = 6", "due = TRUE", "lease_expires_at = {t}"]
+)
+async def test_a_job_does_not_succeed_with_columns_of_another_state(db: ByHand, wrong: str) -> None:
+    await walk(db, State.QUEUED, State.RUNNING)
+    name, _, value = wrong.partition(" = ")
+    assert await db.refuses(move(JOB, State.SUCCEEDED, **{name: value})) == "constraint"
+
+
+@pytest.mark.parametrize("wrong", ["attempt = 6", "attempt = 2", "due = TRUE", "finished_at = {t}"])
+async def test_a_job_does_not_start_with_columns_of_another_state(db: ByHand, wrong: str) -> None:
+    await walk(db, State.QUEUED)
+    name, _, value = wrong.partition(" = ")
+    assert await db.refuses(move(JOB, State.RUNNING, **{name: value})) == "constraint"
+
+
 EVENT = (
     "INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, to_state, attempt, epoch, actor)"
     f" VALUES ('{JOB}', 1, 'default', {{t}}, 'create', 'queued', 0, 0, 'client')"

@@ -239,9 +239,9 @@ async def test_a_process_isolated_job_runs_in_a_child_on_the_same_database_and_t
     with jobs_of(process_app.app) as jobs:
         await process_app.square.enqueue(3)
         jobs.clock.advance(days=1)
-        first, second = await jobs.drain()
-        assert first.result != os.getpid()
-        assert (second.type, second.result) == ("delivered", 9)
+        ran = {each.type: each.result for each in await jobs.drain()}  # in the order of their ends, which may vary
+        assert ran["square"] != os.getpid()
+        assert ran["delivered"] == 9
         job = await process_app.what_time_is_it.enqueue()
         await jobs.drain()
         assert await job.result(timeout=60) == jobs.clock.now()

@@ -318,14 +318,14 @@ BEGIN
         IF OLD.state = 'running' AND OLD.moves & 16 <> 0 AND NEW.moved_by = 'worker' AND NEW.epoch = OLD.epoch
            AND NEW.attempt = OLD.attempt AND NEW.percent BETWEEN 0 AND 100
            AND NEW.due IS NULL AND NEW.finished_at IS NOT NULL AND NEW.lease_expires_at IS NULL
-           AND NEW.parked IS NULL AND NEW.parent_id IS NULL THEN
+           AND NEW.parent_id IS NULL THEN
             RETURN NEW;
         END IF;
     ELSIF NEW.state = 'running' AND OLD.state = 'queued' THEN
         IF OLD.moves & 2 <> 0 AND NEW.moved_by = 'worker' AND NEW.epoch = OLD.epoch + 1
            AND NEW.attempt <= NEW.max_attempts AND NEW.attempt <= NEW.epoch
            AND NEW.due IS NULL AND NEW.finished_at IS NULL AND NEW.lease_expires_at IS NOT NULL
-           AND NEW.lease_token IS NOT NULL AND NEW.lease_worker IS NOT NULL AND NEW.parked IS NULL THEN
+           AND NEW.lease_token IS NOT NULL AND NEW.lease_worker IS NOT NULL THEN
             RETURN NEW;
         END IF;
     END IF;
