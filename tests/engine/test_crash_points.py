@@ -1,9 +1,12 @@
 """A process that crashes between any two statements of a verb leaves no partial write."""
 
-import sqlite3
+import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +17,13 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import SeededIds
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model import Lease, NewJob, Part
-from holdfast.store import Row, Tx, open_store
+from holdfast.store import Row, Tx, direct_connection, open_store
 from holdfast.store.base import Work
 from holdfast.store.queries import Query
-from holdfast.store.sqlite import SqliteConnection
+from tests.engine.dying_connection import DyingConnection, statements_of_a_direct_create
 from tests.engine.steps import UNKNOWN_ID, ask, assert_consistent, bring, held, run
+
+ROOT = Path(__file__).parents[2]
 
 
 class Crash(Exception):
@@ -67,29 +72,6 @@ class CrashingTx:
     async def one(self, query: Query, **params: Any) -> Row | None:
         rows = await self.all(query, **params)
         return rows[0] if rows else None
-
-
-class CrashingConnection(SqliteConnection):
-    """The same one layer deeper: before each statement of the writer, including history, savepoints and commits."""
-
-    left = -1
-
-    def execute(self, *args: Any) -> sqlite3.Cursor:
-        self.step()
-        return super().execute(*args)
-
-    def executemany(self, *args: Any) -> sqlite3.Cursor:
-        self.step()
-        return super().executemany(*args)
-
-    @classmethod
-    def step(cls) -> None:
-        if threading.current_thread().name != "holdfast-sqlite-write":
-            return
-        if cls.left == 0:
-            cls.left = -1
-            raise sqlite3.OperationalError("the process died here")
-        cls.left -= 1
 
 
 async def everything(engine: Engine) -> list[tuple[Any, ...]]:
@@ -261,11 +243,11 @@ async def test_k7_a_crash_between_any_two_statements_leaves_no_partial_write(
 async def crashing_engine(
     fresh_sqlite_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Engine]:
-    monkeypatch.setattr("holdfast.store.sqlite.SqliteConnection", CrashingConnection)
+    monkeypatch.setattr("holdfast.store.sqlite.SqliteConnection", DyingConnection)
     ids = SeededIds(4)
     engine = Engine(await open_store(fresh_sqlite_url, clock, ids), clock=clock, ids=ids)
     yield engine
-    CrashingConnection.left = -1
+    DyingConnection.left = -1
     await engine.close()
 
 
@@ -273,19 +255,72 @@ async def crashing_engine(
 async def test_k7_a_crash_inside_an_sqlite_transaction_leaves_no_partial_write(
     crashing_engine: Engine, clock: MovableClock, scenario: str
 ) -> None:
-    """K7: between a move and its history, before a savepoint is released, before the commit itself."""
+    """K7: between a move and its history, before the commit itself."""
     worker = (await crashing_engine.workers.register()).id
     verb = await getattr(VerbScenario(crashing_engine, worker, clock), scenario)()
     before = await everything(crashing_engine)
     for deaths in range(500):
-        CrashingConnection.left = deaths
+        DyingConnection.left = deaths
         with suppress(HoldfastError):
             await verb()
-        if CrashingConnection.left >= 0:
+        if DyingConnection.left >= 0:
             break
         if scenario not in SEVERAL_TRANSACTIONS:
             assert await everything(crashing_engine) == before
         await assert_consistent(crashing_engine)
-    CrashingConnection.left = -1
+    DyingConnection.left = -1
     assert 3 < deaths < 499
     await assert_consistent(crashing_engine)
+
+
+class Stopped(BaseException):
+    """No error of the database, and no `Exception`."""
+
+
+def stop() -> None:
+    raise Stopped
+
+
+@pytest.fixture
+def direct_engine(crashing_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Every commit counts as quick, and this thread dies."""
+    monkeypatch.setattr(direct_connection, "QUICK_SECONDS", 3600.0)
+    monkeypatch.setattr(DyingConnection, "thread", threading.current_thread().name)
+    return crashing_engine
+
+
+@pytest.mark.parametrize("job", [NewJob(type="a"), NewJob(type="a", delay_seconds=5, lifecycle="generation")])
+@pytest.mark.parametrize("dies_of", [DyingConnection.die, stop])
+@pytest.mark.parametrize("rolls_back", [True, False])
+async def test_a_crash_inside_a_direct_write_leaves_no_partial_write(
+    direct_engine: Engine, monkeypatch: pytest.MonkeyPatch, job: NewJob, dies_of: Callable[[], None], rolls_back: bool
+) -> None:
+    """A death before BEGIN is none: then the writer thread makes the write."""
+    monkeypatch.setattr(DyingConnection, "die", staticmethod(dies_of))
+    statements, _ = await statements_of_a_direct_create(direct_engine, job)
+    assert statements > 2, "BEGIN, at least one, COMMIT"
+    for survived in range(1, statements):
+        before = await everything(direct_engine)
+        DyingConnection.left = survived
+        with monkeypatch.context() as patch:
+            patch.setattr(DyingConnection, "rolls_back", rolls_back)
+            with pytest.raises((HoldfastError, Stopped)):
+                await direct_engine.create(job)
+        assert await everything(direct_engine) == before
+        await statements_of_a_direct_create(direct_engine, job)
+    await assert_consistent(direct_engine)
+
+
+async def test_a_process_killed_before_the_commit_of_a_direct_write_leaves_no_partial_write(
+    fresh_sqlite_url: str,
+) -> None:
+    command = [sys.executable, "-m", "tests.engine.dying_connection", fresh_sqlite_url]
+    child = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, check=False)
+    assert child.returncode == -9, child.stderr.decode()
+    engine = Engine(await open_store(fresh_sqlite_url))
+    try:
+        assert len(await ask(engine, "SELECT id FROM holdfast_jobs")) == int(child.stdout)
+        await assert_consistent(engine)
+        await engine.create(NewJob(type="a"))
+    finally:
+        await engine.close()

@@ -16,7 +16,8 @@ from holdfast.backoff import Backoff
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, Locked, OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, run_callbacks
+from holdfast.store.array_codecs import use_codecs
+from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, has_single_rows, run_callbacks
 from holdfast.store.connect import DATABASE_ERRORS, open_connection, session_settings, transaction_settings
 from holdfast.store.dead_connections import DeadConnectionDetector
 from holdfast.store.error_mapping import DEFAULT_LABEL, driver_message, failure_kind, map_postgres_error, unreachable
@@ -26,7 +27,6 @@ from holdfast.store.observer import BEGIN, COMMIT, CONNECT, ObservedQuery, Obser
 from holdfast.store.pool import PostgresPool
 from holdfast.store.queries import Query
 from holdfast.store.render import POSTGRES, Statement, render
-from holdfast.store.uuid_codec import use_text_uuids
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class PostgresTx(Tx):
     ) -> list[Row]:
         if self._buffered:
             await self.flush()
-        if query.tables and _has_single_rows(query.tables, params):
+        if query.tables and has_single_rows(query.tables, params):
             query = query.for_one
         statement = render(query, POSTGRES, limit, filters)
         values = bind(query, statement, params, self._clock)
@@ -155,36 +155,12 @@ class PostgresTx(Tx):
         self.callbacks.append(callback)
 
 
-def _has_single_rows(tables: tuple[str, ...], params: dict[str, Any]) -> bool:
-    for table in tables:  # noqa: SIM110  all() over a generator takes twice as long
-        if len(params.get(table, ())) != 1:
-            return False
-    return True
-
-
-_runs: dict[str, list[tuple[str, int, int]]] = {}  # by the text of a statement
-
-
-def _runs_of(statement: Statement) -> list[tuple[str, int, int]]:
-    """`places` with neighboring columns of a row in one: name, first, and the one after the last; 0 for no column."""
-    if (runs := _runs.get(statement.text)) is None:
-        runs = _runs[statement.text] = []
-        for name, place in statement.places:
-            if place is None:
-                runs.append((name, 0, 0))
-            elif runs and runs[-1][0] == name and runs[-1][2] == place:
-                runs[-1] = (name, runs[-1][1], place + 1)
-            else:
-                runs.append((name, place, place + 1))
-    return runs
-
-
 def bind(query: Query, statement: Statement, params: dict[str, Any], clock: Clock) -> list[Any]:
     """The arguments in order; a list of tuples becomes one array per column."""
     try:
         values: list[Any] = []
         if query.single:
-            for name, first, last in _runs_of(statement):
+            for name, first, last in statement.runs:
                 if last:
                     values += params[name][0][first:last]
                 else:
@@ -297,7 +273,7 @@ class PostgresStore:
     async def read(self, work: Work[T]) -> T:
         return await self._with_retries(work, self._runner(alone=True), read_only=True)
 
-    async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
+    async def write(self, work: Work[T], *, alone: bool = False, small: bool = False, retry_locked: bool = True) -> T:
         way = self._runner(alone=alone, retry_locked=retry_locked)
         return await self._with_retries(work, way, read_only=False, retry_locked=retry_locked)
 
@@ -493,7 +469,12 @@ _PLANNER = (
 _SETTINGS = (*_PLANNER, "client_min_messages = warning")
 
 _LOCK_TIMEOUT = f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"
-_BEGIN_POOLED = "; ".join(["BEGIN", *(f"SET LOCAL {setting}" for setting in (*_SETTINGS, *transaction_settings()))])
+_BEGIN_POOLED = "; ".join(
+    [
+        "BEGIN ISOLATION LEVEL READ COMMITTED",
+        *(f"SET LOCAL {setting}" for setting in (*_SETTINGS, *transaction_settings())),
+    ]
+)
 
 
 async def _connect(url: str, *, pooled: bool, identity: IdentityTracker) -> Any:
@@ -507,7 +488,7 @@ async def _connect(url: str, *, pooled: bool, identity: IdentityTracker) -> Any:
     try:
         if not pooled:  # on the connection of a pooler, the settings would leak to its next client
             await connection.execute("; ".join(f"SET {setting}" for setting in (*_SETTINGS, *session_settings())))
-        await use_text_uuids(connection)
+        await use_codecs(connection)
         await identity.verify(await read_identity(connection, pooled=pooled), connection)
     except BaseException:
         connection.terminate()

@@ -2,11 +2,13 @@
 
 Work is a coroutine that awaits only its transaction, which never suspends here. So a thread can run the whole
 coroutine, and the writer runs all pending work in one transaction, each piece in its own savepoint, with one fsync.
+A small write of a caller that is alone needs no other thread: see `direct_connection`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -22,10 +24,11 @@ from typing import Any
 import msgspec
 
 from holdfast.backoff import Backoff
-from holdfast.clock import Clock, from_micros, to_micros
+from holdfast.clock import Clock, from_micros, to_micros, turn
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.ids import Ids
-from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, run_callbacks
+from holdfast.store.base import OnBlocked, Row, T, Tx, Work, check_params, has_single_rows, run_callbacks
+from holdfast.store.direct_connection import DirectConnection, FileConnection
 from holdfast.store.error_mapping import DatabaseLabel, map_sqlite_error
 from holdfast.store.hook_guard import blocking_in_transaction, report_blocking
 from holdfast.store.identity import FILE, Identity, IdentityTracker, inode_of, other_database, read_file_identity
@@ -39,9 +42,10 @@ PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.005, 0.25
 PROGRESS_INSTRUCTIONS = 20_000  # SQLite VM instructions between two checks of the deadline: less than a millisecond
 READERS = 4
 WAL_TRIES_MAX, WAL_PAUSE_SECONDS = 100, 0.02
-CHECKPOINT_PAGES = 4000  # 16 MiB of WAL: a page that changes often is copied back less often
+CHECKPOINT_PAGES = 1000  # 4 MiB of WAL: while the file still grows, a sync costs up to twice as much
 CACHE_KIB = 64 * 1024  # per connection; the default of 2 MiB makes every claim read its pages again
 
+log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -58,6 +62,8 @@ class SqliteTx(Tx):
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
+        if query.tables and has_single_rows(query.tables, params):
+            query = query.for_one
         statement = render(query, SQLITE, limit, filters)
         run = self._run if self._deadline is None else partial(self._run_until, self._deadline)
         if self._on_query is None:
@@ -130,10 +136,13 @@ class SqliteTx(Tx):
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)
 
-    def _bind(self, query: Query, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, query: Query, statement: Statement, params: dict[str, Any]) -> dict[str, Any] | list[Any]:
         try:
             for rows, place in statement.times:
-                params[rows] = [(*row[:place], _to_sqlite(row[place]), *row[place + 1 :]) for row in params[rows]]
+                if any(row[place] is not None for row in params[rows]):
+                    params[rows] = [(*row[:place], _to_sqlite(row[place]), *row[place + 1 :]) for row in params[rows]]
+            if query.single:
+                return self._bind_single(statement, params)
             return {
                 name: to_micros(self._clock.now()) if name == "now" else _to_sqlite(params[name])
                 for name in statement.params
@@ -142,10 +151,22 @@ class SqliteTx(Tx):
             check_params(query, statement, params)
             raise
 
+    def _bind_single(self, statement: Statement, params: dict[str, Any]) -> list[Any]:
+        """Each row parameter has one row."""
+        now = to_micros(self._clock.now())
+        values: list[Any] = []
+        for name, first, last in statement.runs:
+            if last:
+                values += params[name][0][first:last]
+            else:
+                values.append(now if name == "now" else _to_sqlite(params[name]))
+        return values
+
     def _record(self, query: Query, moved: list[int], params: dict[str, Any]) -> None:
         """Insert the events from the rows, which contain everything that they need."""
-        rowids = _encode(moved).decode()
-        for text in history_afterwards(query):
+        one = len(moved) == 1
+        rowids = moved[0] if one else _encode(moved).decode()
+        for text in history_afterwards(query, one=one):
             self._connection.execute(text, {"moved": rowids, "actor": params.get("actor")})
 
 
@@ -200,6 +221,7 @@ class _WriteRequest:
     work: Work[Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    small: bool
     result: Any = None
     error: BaseException | None = None
     callbacks: list[Callable[[], None]] | None = None
@@ -231,6 +253,10 @@ class SqliteStore:
         self._connections: list[SqliteConnection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-sqlite-read")
         self._writer = threading.Thread(target=self._writer_loop, name="holdfast-sqlite-write", daemon=True)
+        self._direct = DirectConnection(path, self._connect, self._disconnect)
+        self._callers: set[object] = set()  # of `write`, now; several event loops may share a store
+        self._writing = threading.Lock()  # two connections of one process never write or checkpoint at the same moment
+        self._queueing = threading.Lock()  # nothing is queued behind the end
         self._closed = False
         self._writer.start()
 
@@ -239,21 +265,74 @@ class SqliteStore:
         return self._path
 
     async def close(self) -> None:
-        if not self._closed:
+        with self._queueing:
+            if self._closed:
+                return
             self._closed = True
             self._pending.put(None)
-            await asyncio.to_thread(self._writer.join)
-            await asyncio.to_thread(self._readers.shutdown)
+        await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._readers.shutdown)
+        with self._writing:  # another event loop may be at a direct write
             for connection in self._connections:
                 connection.close()
 
-    async def write(self, work: Work[T], *, alone: bool = False, retry_locked: bool = True) -> T:
+    def _require_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed", code="store_closed")
-        loop = asyncio.get_running_loop()
-        request = _WriteRequest(work, loop.create_future(), loop)
-        self._pending.put(request)
-        return await request.future  # type: ignore[no-any-return]
+
+    async def write(self, work: Work[T], *, alone: bool = False, small: bool = False, retry_locked: bool = True) -> T:
+        self._require_open()
+        caller = object()
+        self._callers.add(caller)
+        try:
+            if small and len(self._callers) == 1:
+                await turn()  # writes of the same moment share a commit
+                self._require_open()
+                if len(self._callers) == 1 and (connection := self._begin_directly()) is not None:
+                    return self._write_directly(connection, work)
+            loop = asyncio.get_running_loop()
+            request = _WriteRequest(work, loop.create_future(), loop, small)
+            self._queue(request)
+            return await request.future  # type: ignore[no-any-return]
+        finally:
+            self._callers.remove(caller)
+
+    def _queue(self, request: _WriteRequest) -> None:
+        with self._queueing:
+            self._require_open()
+            self._pending.put(request)
+
+    def _begin_directly(self) -> SqliteConnection | None:
+        """None: the writer thread is at work, or is to make this write."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        connection = None
+        try:
+            connection = self._direct.begun()
+        finally:
+            if connection is None:
+                self._writing.release()
+        return connection
+
+    def _write_directly(self, connection: SqliteConnection, work: Work[T]) -> T:
+        """In the thread of the event loop. The transaction has begun."""
+        began = self._clock.monotonic()
+        tx = SqliteTx(connection, self._clock, self.on_query)
+        try:
+            result: T = run_to_completion(work(tx))
+            with ObservedStep(self.on_query, COMMIT, self._clock):
+                self._commit(connection)
+        except BaseException as error:
+            if _rolled_back(connection) is None:
+                self._direct.drop()
+            if isinstance(error, sqlite3.Error):
+                raise map_sqlite_error(error) from error
+            raise
+        finally:
+            self._writing.release()
+        self._direct.took(self._clock.monotonic() - began)
+        run_callbacks(tx.callbacks)
+        return result
 
     async def identify(self) -> Identity | None:
         """Read the identity of the database."""
@@ -268,8 +347,7 @@ class SqliteStore:
             raise other_database(path or "a database in memory", str(self._path.absolute()))
 
     async def read(self, work: Work[T]) -> T:
-        if self._closed:
-            raise StoreUnavailable("the store is closed", code="store_closed")
+        self._require_open()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, work)
 
@@ -294,17 +372,31 @@ class SqliteStore:
     def _writer_loop(self) -> None:
         connection: SqliteConnection | None = None
         while (group := self._next_group()) is not None:
-            try:
-                connection = self._current(connection)
-                with ObservedStep(self.on_query, BEGIN, self._clock):
-                    self._begin(connection)
-                self._write_group(connection, group)
-            except Exception as error:
-                failure = error if isinstance(error, HoldfastError) else map_sqlite_error(error)
-                for request in group:
-                    request.error = request.error or failure
-                connection = _rolled_back(connection)
+            with self._writing:
+                connection = self._write(connection, group)
             self._resolve(group)
+            if connection is not None and any(request.small for request in group):
+                self._open_direct()
+
+    def _write(self, connection: SqliteConnection | None, group: list[_WriteRequest]) -> SqliteConnection | None:
+        """The connection, if it can still be used."""
+        try:
+            connection = self._current(connection)
+            with ObservedStep(self.on_query, BEGIN, self._clock):
+                self._begin(connection)
+            self._write_group(connection, group)
+            return connection
+        except Exception as error:
+            failure = error if isinstance(error, HoldfastError) else map_sqlite_error(error)
+            for request in group:
+                request.error = request.error or failure
+            return _rolled_back(connection)
+
+    def _open_direct(self) -> None:
+        try:
+            self._direct.open()
+        except (sqlite3.Error, OSError):
+            log.debug("no connection for direct writes", exc_info=True)
 
     def _next_group(self) -> list[_WriteRequest] | None:
         first = self._pending.get()
@@ -343,20 +435,27 @@ class SqliteStore:
         for request in group:
             if request.future.cancelled():  # the caller was cancelled before the work began
                 continue
-            connection.execute("SAVEPOINT piece")
+            if len(group) > 1:
+                connection.execute("SAVEPOINT piece")
             tx = SqliteTx(connection, self._clock, self.on_query)
             try:
                 request.result = run_to_completion(request.work(tx))
                 request.callbacks = tx.callbacks
-                connection.execute("RELEASE piece")
+                if len(group) > 1:
+                    connection.execute("RELEASE piece")
             except BaseException as error:
                 request.error = map_sqlite_error(error) if isinstance(error, sqlite3.Error) else error
                 if not connection.in_transaction:  # a full disk rolls back everything
                     raise
+                if len(group) == 1:
+                    connection.rollback()
+                    return
                 connection.execute("ROLLBACK TO piece")
                 connection.execute("RELEASE piece")
+        began = self._clock.monotonic()
         with ObservedStep(self.on_query, COMMIT, self._clock):
             self._commit(connection)
+        self._direct.took(self._clock.monotonic() - began)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -388,8 +487,7 @@ class SqliteStore:
         if connection is not None and connection.file == file:
             return connection
         if connection is not None:
-            self._connections.remove(connection)
-            connection.close()
+            self._disconnect(connection)
         return self._connect()
 
     def _connect(self) -> SqliteConnection:
@@ -399,9 +497,13 @@ class SqliteStore:
         self._connections.append(connection)
         return connection
 
+    def _disconnect(self, connection: SqliteConnection) -> None:
+        self._connections.remove(connection)
+        connection.close()
 
-class SqliteConnection(sqlite3.Connection):
-    file: tuple[int, int] | None = None  # the device and inode of the open file
+
+class SqliteConnection(FileConnection):
+    """A connection of a store."""
 
 
 async def _no_op(_: Tx) -> None:
