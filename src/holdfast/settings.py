@@ -88,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     error_max_chars: Annotated[int, _range(100, 100_000)] = 4000
     worker_json_max_bytes: Annotated[int, _range(100, 1_048_576)] = 10_240
     hook_timeout_seconds: Annotated[float, _range(0.1, 25)] = 10
+    priority_ageing_seconds: Annotated[float, _range(0.1, 86_400)] | None = None
 
     dispatch: Literal["database", "redis", "hybrid", "sqs", "nats"] = "database"
     poll_seconds: Annotated[float, _range(0.05, 60)] = 1.5

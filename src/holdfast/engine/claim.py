@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
-from holdfast.engine.hooks.claim import claim_plain, claim_with_hooks
-from holdfast.engine.lanes import Window, open_lanes
+from holdfast.engine.hooks.claim import Wanted, claim_plain, claim_with_hooks
+from holdfast.engine.lane_scope import LaneScope
+from holdfast.engine.lanes import Window, aged
 from holdfast.engine.leases import check_worker
-from holdfast.engine.turns import PRIORITY_MIN, OpenHead
+from holdfast.engine.limited import Taken, limits_asked, take_limited
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, heads_of
 from holdfast.errors import InvalidField, NotFound, WorkerDisabled
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
@@ -20,8 +23,6 @@ from holdfast.model.reports import Fail
 from holdfast.store import Row, Tx, q
 
 PASSES_MAX = 8
-SCOPES_MAX = 1000  # of claims of this process, remembered
-ONLY_SECONDS = 1.0  # the worker may register again, with other capabilities
 UNREADABLE = "unreadable_job"
 
 
@@ -34,24 +35,33 @@ async def claim(
     queues: list[str] | None,
     types: list[str] | None,
     limit: int,
+    seen: Window | None = None,
 ) -> list[Lease]:
     """Lease the most urgent jobs that this worker may run: read the heads of its lanes, then take from those in turn.
 
-    The read takes no locks; each take is one guarded statement. Claim never touches a running job.
+    The read takes no locks; each take is one guarded statement. Claim never touches a running job. `seen`: lanes that
+    the caller has read.
     """
     leases: list[Lease] = []
     unreadable: list[UnreadableJob] = []
-    scope = _Scope(ctx, worker=worker, queues=queues, types=types)
-    holder = {"worker": worker, "instance": instance}
+    scope = LaneScope(ctx, worker=worker, queues=queues, types=types)
+    holder = {"worker": worker, "instance": instance, "limited": None}
     try:
-        _read_leases(await _take_from_only(tx, ctx, scope, limit, holder), leases, unreadable)
+        if seen is None:
+            _read_leases(await _take_from_only(tx, ctx, scope, limit, holder), leases, unreadable)
+        busy: frozenset[str] = frozenset()
         for _ in range(0 if leases else PASSES_MAX):
             leased, failed = len(leases), len(unreadable)
-            window = await scope.open_lanes(tx, limit - leased)
-            rows = await _take(tx, ctx, window.lanes, limit - leased, holder) if window.lanes else []
-            _read_leases(rows, leases, unreadable)
-            if len(leases) >= limit or (len(unreadable) == failed and _is_over(window, len(leases) - leased)):
+            window, seen = seen or scope.left_lanes() or await scope.open_lanes(tx, limit - leased), None
+            taken = await _take(tx, ctx, _without(window, busy), limit - leased, holder)
+            scope.keep(window, taken)
+            _read_leases(taken.rows, leases, unreadable)
+            if len(leases) >= limit:
                 break
+            again = len(unreadable) > failed or taken.more or busy or taken.busy
+            if not again and _is_over(ctx, window, len(leases) - leased):
+                break
+            busy = taken.busy and busy | taken.busy
         if unreadable:
             await _fail_unreadable(tx, ctx, unreadable, worker=worker)
     except Exception:
@@ -60,67 +70,77 @@ async def claim(
     return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
 
 
-def _is_over(window: Window, taken: int) -> bool:
+def _without(window: Window, busy: frozenset[str]) -> Window:
+    """Without lanes whose limits another claim counts now: they hide no others."""
+    if not busy:
+        return window
+    lanes = [
+        row
+        for row in window.lanes
+        if not row["limited"] or busy.isdisjoint(bucket for bucket, *_ in limits_asked(row, row["bucket"]))
+    ]
+    return window._replace(lanes=lanes)
+
+
+def _is_over(ctx: EngineContext, window: Window, taken: int) -> bool:
     """Whether another pass would find no more: a single lane was taken from without a floor."""
-    if not window.complete and not window.lanes:  # the next window may have some
+    if taken and ctx.limits.ageing_seconds is not None:  # each pass takes jobs of one priority
+        return False
+    if window.until is not None or (not window.complete and not window.lanes):  # the next window may have some
         return False
     return not taken or (window.complete and len(window.lanes) < 2)
 
 
-class _Scope:
-    """What a claim asks for, and the lane that was the only one with jobs when it was last asked for."""
-
-    def __init__(self, ctx: EngineContext, **asked: Any) -> None:
-        self._ctx, self._asked = ctx, asked
-        self._key = tuple(tuple(names) if isinstance(names, list) else names for names in asked.values())
-
-    @property
-    def only(self) -> int | None:
-        lane, until = self._ctx.only_lanes.get(self._key, (None, 0.0))
-        return lane if self._ctx.clock.monotonic() < until else None
-
-    async def open_lanes(self, tx: Tx, jobs: int) -> Window:
-        ctx = self._ctx
-        query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
-        window = await open_lanes(tx, query, ctx.lane_cursors, most=most, jobs=jobs, **self._asked)
-        if window.only is None or ctx.hooks.needs_of(window.lanes[0]["type"]):
-            ctx.only_lanes.pop(self._key, None)
-        else:
-            if len(ctx.only_lanes) >= SCOPES_MAX:
-                ctx.only_lanes.clear()
-            ctx.only_lanes[self._key] = window.only, ctx.clock.monotonic() + ONLY_SECONDS
-        return window
-
-
-async def _take_from_only(tx: Tx, ctx: EngineContext, scope: _Scope, limit: int, holder: dict[str, Any]) -> list[Row]:
+async def _take_from_only(
+    tx: Tx, ctx: EngineContext, scope: LaneScope, limit: int, holder: dict[str, Any]
+) -> list[Row]:
     """Take from the only lane with jobs, without reading the lanes: the statement checks that it still is that."""
     if (only := scope.only) is None:
         return []
-    return await claim_plain(tx, ctx, q.claim_jobs, [(only, PRIORITY_MIN, 0.0, limit)], holder, only)
+    return await claim_plain(
+        tx, ctx, q.claim_jobs, [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)], holder, unread=True, only=only
+    )
 
 
-async def _take(tx: Tx, ctx: EngineContext, lanes: list[Row], limit: int, holder: dict[str, Any]) -> list[Row]:
-    """Take jobs from the lanes whose turn it is: from those without hooks in one statement."""
-    heads = [OpenHead(row["id"], row["priority"], row["head"], row["tenant"], row["weight"]) for row in lanes]
-    by_id = {row["id"]: row for row in lanes}
-    plain: list[tuple[int, int, float, int]] = []
+async def _take(tx: Tx, ctx: EngineContext, window: Window, limit: int, holder: dict[str, Any]) -> Taken:
+    """Take jobs from the lanes whose turn it is; those with limits by themselves, while no other claim counts them."""
+    lanes = {row["id"]: row for row in window.lanes}
+    heads = heads_of(window.lanes)
+    if ctx.limits.ageing_seconds is not None and heads:
+        heads = await aged(tx, heads, ctx.limits.ageing_seconds)
+    shares = [
+        (lanes[share.lane], (share.lane, share.floor, share.ceiling, float(lanes[share.lane]["waits"]), share.most))
+        for share in (ctx.turns.shares(heads, limit) if heads else ())
+    ]
+    free = [share for share in shares if not share[0]["limited"]]
+    limited = [share for share in shares if share[0]["limited"]]
+    taken = Taken(await _take_shares(tx, ctx, free, holder, unread=window.until is not None) if free else [])
+    if limited or window.shut:
+        with_limits = await take_limited(tx, ctx, limited, window.shut, holder, _take_shares)
+        taken = with_limits._replace(rows=[*taken.rows, *with_limits.rows])
+    if len(lanes) > 1:
+        ctx.turns.took(row["tenant"] for row in taken.rows)
+    return taken._replace(lanes={lane["id"] for lane, _ in shares})
+
+
+async def _take_shares(
+    tx: Tx, ctx: EngineContext, shares: Sequence[tuple[Row, Wanted]], holder: dict[str, Any], *, unread: bool = False
+) -> list[Row]:
+    """Take jobs from lanes: from those without hooks in one statement."""
+    plain: list[Wanted] = []
     taken: list[Row] = []
-    for lane_id, floor, most in ctx.turns.shares(heads, limit):
-        lane = by_id[lane_id]
-        wanted = (lane_id, floor, float(lane["waits"]), most)
+    for lane, wanted in shares:
         if not lane["hooked"] and (needs := ctx.hooks.needs_of(lane["type"])):
-            await adopt_lane(tx, lane["type"], lane_id, needs)
+            await adopt_lane(tx, lane["type"], lane["id"], needs)
         if lane["hooked"] or ctx.hooks.needs_of(lane["type"]):
             taken += await claim_with_hooks(tx, ctx, lane["type"], wanted, holder)
         else:
             plain.append(wanted)
     if plain:
-        leased = await claim_plain(tx, ctx, q.claim_jobs, plain, holder)
+        leased = await claim_plain(tx, ctx, q.claim_jobs, plain, holder, unread=unread)
         if not leased:  # other workers were faster, or the lanes are empty
-            await tx.one(q.drop_stale_ready, lanes=[lane_id for lane_id, *_ in plain])
+            await tx.one(q.drop_stale_ready, lanes=[lane for lane, *_ in plain])
         taken += leased
-    if len(lanes) > 1:
-        ctx.turns.took(row["tenant"] for row in taken)
     return taken
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from holdfast.engine import claim as _claim
 from holdfast.engine.context import EngineContext
-from holdfast.engine.lanes import open_lanes
+from holdfast.engine.lane_scope import LaneScope
 from holdfast.engine.leases import leases_of
 from holdfast.engine.release import release
 from holdfast.model import Lease
@@ -32,15 +31,18 @@ async def claim_once(
 
     The read of open lanes comes first, so an idle worker writes nothing; a request without leases is not stored.
     """
-    cursors = replace(ctx.lane_cursors)
-    scope = {"worker": worker, "queues": queues, "types": types}
-    window = await open_lanes(tx, ctx.mine(q.open_lanes), cursors, most=ctx.limits.lanes_max, jobs=limit, **scope)
-    if not window.lanes:
-        ctx.lane_cursors = cursors  # the next request sees other lanes
+    scope = LaneScope(ctx, worker=worker, queues=queues, types=types)
+    for _ in range(_claim.PASSES_MAX):
+        window = await scope.open_lanes(tx, limit)
+        if window.lanes or window.shut or window.complete:
+            break
+    else:
+        return await _answered_before(tx, worker, request)
+    if not window.lanes and not window.shut:
         return await _answered_before(tx, worker, request)
     if await tx.one(q.begin_claim, worker=worker, request=request) is None:
         return await _answered_before(tx, worker, request)
-    leases = await _claim.claim(tx, ctx, worker=worker, queues=queues, types=types, limit=limit, **holder)
+    leases = await _claim.claim(tx, ctx, worker=worker, queues=queues, types=types, limit=limit, seen=window, **holder)
     if not leases:
         await tx.one(q.drop_claim, worker=worker, request=request)
         return None

@@ -35,7 +35,10 @@ class EngineLimits:
     checkpoint_bytes_max: int = 256 * 1024
     worker_json_bytes_max: int = 10_240
     hook_seconds: float = 10.0
+    ageing_seconds: float | None = None  # of waiting that count as one step of priority; None: age does not count
 
+
+GIVEN_MAX = 100_000  # jobs that an engine remembers to have leased
 
 Observer = Callable[[Query, list[Row], str], None]
 
@@ -67,9 +70,12 @@ class EngineContext:
     later: DeferredHints | None = None  # on the event loop of the store's connections and the wakers
     turns: Turns = field(default_factory=Turns)
     lane_cursors: LaneCursors = field(default_factory=LaneCursors)
-    only_lanes: dict[tuple[object, ...], tuple[int, float]] = field(default_factory=dict)  # see `claim`
+    only_lanes: dict[tuple[object, ...], tuple[int, float]] = field(default_factory=dict)  # see LaneScope
+    left_lanes: dict[tuple[object, ...], tuple[list[Row], float]] = field(default_factory=dict)
     reaped: int = 0  # leases that this engine has reaped
     given_with_hooks: set[str] = field(default_factory=set)  # jobs with hooks that were claimed through this engine
+    given_with_limits: dict[str, Hint] = field(default_factory=dict)  # whose end lets other jobs start
+    tokens_at: float | None = None  # when a limit that stopped the last claim has tokens, by the monotonic clock
     hook_failures: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by extension and verb
 
     def mine(self, query: Query) -> Query:
@@ -85,6 +91,22 @@ class EngineContext:
         """Hint waiting workers to claim these jobs now; they also find them without it, by polling."""
         if self.wakers:
             self.hint(hints_of(rows))
+
+    def tokens_in(self) -> float | None:
+        """Seconds until a claim that found too few tokens may find some."""
+        waits = None if self.tokens_at is None else self.tokens_at - self.clock.monotonic()
+        return waits if waits is not None and waits > 0 else None
+
+    def gave_limited(self, leased: Iterable[Row]) -> None:
+        """These jobs hold units of limits."""
+        if len(self.given_with_limits) > GIVEN_MAX:  # jobs reported to another process, or never
+            self.given_with_limits.clear()
+        self.given_with_limits.update((row["id"], Hint(row["queue"], row["type"])) for row in leased)
+
+    def freed_limited(self, ended: Iterable[Row]) -> None:
+        """Those of the jobs that held units hold them no longer: workers that wait for these may claim."""
+        freed = [self.given_with_limits.pop(row["id"], None) for row in ended]
+        self.hint(list({hint for hint in freed if hint is not None}))
 
     def hint(self, hints: Sequence[Hint]) -> None:
         if hints:

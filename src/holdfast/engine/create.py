@@ -21,11 +21,14 @@ from holdfast.engine.insert import (
     Created,
     all_checked,
     insert,
+    insert_plain,
     insert_rows,
+    is_plain,
     not_inserted,
     prepare,
+    prepare_plain,
 )
-from holdfast.engine.registry import unless_stale
+from holdfast.engine.registry import Resolved, unless_stale
 from holdfast.errors import HoldfastError, Locked
 from holdfast.lifecycle import Actor
 from holdfast.model import NewJob
@@ -57,6 +60,21 @@ async def create_all(
         raise
 
 
+async def create_alike(
+    store: _Stores, ctx: EngineContext, one: CheckedJob, payloads: list[str], *, actor: Actor, accept: bool | None
+) -> list[Created]:
+    """`create_all` for jobs that differ from `one` only in their payloads: most are plain, and then it is cheaper."""
+    actor = Actor.named(actor)
+
+    async def write() -> list[Created] | None:
+        [resolved] = await _resolved(store, ctx, [one.job])
+        return await _store_plain(store, ctx, one.job, payloads, resolved, actor=actor, accept=accept)
+
+    if len(payloads) <= ctx.limits.batch_max and is_plain(one) and (made := await unless_stale(write)) is not None:
+        return made
+    return await create_all(store, ctx, [one._replace(payload=text) for text in payloads], actor=actor, accept=accept)
+
+
 def _fits_one_statement(ctx: EngineContext, jobs: list[CheckedJob]) -> bool:
     """Not for several jobs with keys: if one key is taken, the statement would store only the other jobs."""
     if len(jobs) > ctx.limits.batch_max or any(map(ctx.hooks.needs_of, {one.job.type for one in jobs})):
@@ -69,14 +87,42 @@ async def _store_new(
 ) -> list[Created | None]:
     """Store the jobs whose key is free, in one statement; None for the others. None of the jobs has hooks."""
     actor = Actor.named(actor)
-    new = [one.job for one in jobs]
-    resolved = ctx.registry.resolved(new)
-    if resolved is None:
-        resolved = await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
+    resolved = await _resolved(store, ctx, [one.job for one in jobs])
+    if resolved.count(resolved[0]) == len(jobs) and all(map(is_plain, jobs)):
+        payloads = [one.payload for one in jobs]
+        plain = await _store_plain(store, ctx, jobs[0].job, payloads, resolved[0], actor=actor, accept=accept)
+        if plain is not None:
+            return [*plain]
     batch = prepare(ctx, jobs, resolved, accept=accept)
-    inserted = await store.write(lambda tx: insert(tx, ctx, batch, actor=actor), alone=True, retry_locked=False)
+    work, small = partial(insert, ctx=ctx, batch=batch, actor=actor), len(jobs) == 1
+    inserted = await store.write(work, alone=True, small=small, retry_locked=False)
     made = batch.made()
     return [*made] if len(inserted) == len(made) else [one if one.id in inserted else None for one in made]
+
+
+async def _store_plain(
+    store: _Stores,
+    ctx: EngineContext,
+    job: NewJob,
+    payloads: list[str],
+    resolved: Resolved,
+    *,
+    actor: Actor,
+    accept: bool | None,
+) -> list[Created] | None:
+    """Store plain jobs of one kind, all or none. None: the kind needs the other statement."""
+    batch = prepare_plain(ctx, job, payloads, resolved, accept=accept)
+    if batch is None:
+        return None
+    work, small = partial(insert_plain, ctx=ctx, batch=batch, actor=actor), len(payloads) == 1
+    await store.write(work, alone=True, small=small, retry_locked=False)
+    return batch.made()
+
+
+async def _resolved(store: _Stores, ctx: EngineContext, new: list[NewJob]) -> list[Resolved]:
+    if (known := ctx.registry.resolved(new)) is not None:
+        return known
+    return await store.write(lambda tx: ctx.registry.resolve(tx, new), retry_locked=False)
 
 
 async def store_each(store: _Stores, ctx: EngineContext, jobs: list[CheckedJob]) -> list[Created | Exception]:
@@ -199,7 +245,7 @@ async def _existing(
         if await insert_rows(tx, ctx, [row], batch, actor=actor):
             return new
         if not (others := await key_holders(tx, [job])):  # the key was not the reason
-            raise await not_inserted(tx, ctx, batch)
+            raise await not_inserted(tx, ctx, batch.types())
         holders |= others
     return contended(job)
 

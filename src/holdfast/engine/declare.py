@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.engine.admin.limits import declare_limits, limits_of_type
 from holdfast.engine.registry import PolicyRegistry
 from holdfast.errors import Conflict, Invalid
 from holdfast.lifecycle import BUILT_IN
@@ -24,7 +25,7 @@ JSON_BYTES_MAX = 65_536
 TRIES_MAX = 10
 APP = "app"  # where a worker's metadata names its app
 
-_FIELDS = ("lifecycle", "queue", "requires", "prefers")  # of a job type, beside its policy and payload
+_FIELDS = ("lifecycle", "queue", "requires", "prefers", "limits")  # of a job type, beside its policy and payload
 _BOTH, _CHANGED = "{}: {} and {}", "{}: {} before, {} now"  # templates for one difference
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,29 @@ async def declare(
         await _declare_needs(tx, declared, app or "", known=declared.name in rows)
         if conflict is not None:
             conflicts.append(conflict)
+        else:
+            await declare_limits(tx, limits_of_type(declared))
+    await declare_limits(tx, registry.named_limits)
+    await _warn_of_limits(tx, types)
     return conflicts
+
+
+async def _warn_of_limits(tx: Tx, types: Sequence[JobType]) -> None:
+    """Of named limits that do not exist, or have fewer units than a job takes."""
+    taken = {(name, units, declared.name) for declared in types for name, units in declared.limits.units.items()}
+    for name, units, job_type in sorted(taken):
+        row = await tx.one(q.limit, name=name)
+        if row is None:
+            log.warning(
+                "job type %r names limit %r, which no app declares: it limits nothing until app.limit(%r, ...) "
+                "declares it, or `holdfast limits set %s` sets it",
+                *(job_type, name, name, name),
+            )
+        elif row["concurrency"] is not None and units > row["concurrency"]:
+            log.warning(
+                "job type %r takes %d units of limit %r, which has %d: its jobs never run",
+                *(job_type, units, name, row["concurrency"]),
+            )
 
 
 async def _keep_lifecycles(
@@ -201,7 +224,7 @@ def _differences(kept: JobType, declared: JobType, template: str) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return "not set" if value is None else repr(value)
+    return "not set" if value is None else repr(msgspec.to_builtins(value))
 
 
 async def _put(tx: Tx, declared: JobType, app: str | None) -> None:
@@ -213,6 +236,7 @@ async def _put(tx: Tx, declared: JobType, app: str | None) -> None:
         policy=encode(declared.policy, "policy", max_bytes=JSON_BYTES_MAX),
         requires=encode(declared.requires, "requires", max_bytes=JSON_BYTES_MAX),
         prefers=encode(declared.prefers, "prefers", max_bytes=JSON_BYTES_MAX),
+        limits=msgspec.json.encode(declared.limits).decode(),
         schema=declared.schema,
         declared_by=app,
     )

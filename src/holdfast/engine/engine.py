@@ -24,10 +24,10 @@ from holdfast.engine import wake as _wake
 from holdfast.engine import withdraw as _withdraw
 from holdfast.engine.accept import accept_each
 from holdfast.engine.admin.bench import Bench
-from holdfast.engine.admin.operations import Audit, Extensions, Keys, Queues, Sessions, Workers
+from holdfast.engine.admin.operations import Audit, ConfiguredLimits, Extensions, Keys, Queues, Sessions, Workers
 from holdfast.engine.component import Component, refusing, writing
 from holdfast.engine.context import EngineContext, EngineLimits
-from holdfast.engine.create import create, create_all, store_each
+from holdfast.engine.create import create, create_alike, create_all, store_each
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob, Created, all_alike, all_checked
 from holdfast.engine.job_types import JobTypes
@@ -64,7 +64,7 @@ from holdfast.store.deferred_hints import DeferredHints
 
 class Engine(Component):
     """The verbs of jobs. Other operations are grouped by topic: `reads`, `polls`, `maintenance`, `job_types`,
-    `workers`, `queues`, `keys`, `sessions`, `extensions`, `webhooks`, `results`, `audit` and `bench`."""
+    `workers`, `queues`, `job_limits`, `keys`, `sessions`, `extensions`, `webhooks`, `results`, `audit` and `bench`."""
 
     def __init__(
         self,
@@ -94,9 +94,10 @@ class Engine(Component):
         self.job_types, self.webhooks, self.audit = JobTypes(store, ctx), Webhooks(store, ctx), Audit(store, ctx)
         self.keys, self.sessions, self.workers = Keys(store, ctx), Sessions(store, ctx), Workers(store, ctx)
         self.queues, self.extensions, self.bench = Queues(store, ctx), Extensions(store, ctx), Bench(store, ctx)
-        self.results = ResultWaits(store, ctx)
+        self.job_limits, self.results = ConfiguredLimits(store, ctx), ResultWaits(store, ctx)
         ctx.ended = self.results.ended
         store.identity.on_change.append(ctx.registry.forget)
+        ctx.registry.forgotten += [ctx.only_lanes.clear, ctx.left_lanes.clear]
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
 
@@ -138,7 +139,11 @@ class Engine(Component):
                     connection, partial(create, ctx=self.ctx, jobs=jobs, actor=actor, accept=accept)
                 )
             )
-        made = await create_all(self.store, self.ctx, all_checked(jobs), actor=actor, accept=accept)
+        new = all_checked(jobs)
+        if len(new) == 1:
+            made = await create_alike(self.store, self.ctx, new[0], [new[0].payload], actor=actor, accept=accept)
+        else:
+            made = await create_all(self.store, self.ctx, new, actor=actor, accept=accept)
         if accept is not None:
             return made
         return [the_only([one]) for one in await accept_each(self.accept_created, [*made])]
@@ -147,7 +152,8 @@ class Engine(Component):
         """Create jobs that differ only in their payloads, all or none; cheaper than `create_many`."""
         if not payloads or job.idempotency_key is not None or self.ctx.hooks.needs_of(job.type):
             return await self.create_many([msgspec.structs.replace(job, payload=payload) for payload in payloads])
-        return await create_all(self.store, self.ctx, all_alike(job, payloads), actor=Actor.CLIENT, accept=True)
+        one, texts = all_alike(job, payloads)
+        return await create_alike(self.store, self.ctx, one, texts, actor=Actor.CLIENT, accept=True)
 
     async def create_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         """Create each job independently: the result or the error of each."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.engine.context import EngineContext, Which
+from holdfast.engine.job_keys import stored_keys
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import type_needs
 from holdfast.engine.registry import Resolved
@@ -20,7 +21,7 @@ from holdfast.model.json import encode, encode_objects, encode_or_none
 from holdfast.store import Row, Tx, q
 
 
-class Created(msgspec.Struct, frozen=True):
+class Created(msgspec.Struct, frozen=True, gc=False):
     """The result of a create. A repeated request returns the same job, with `existed`."""
 
     id: str
@@ -68,11 +69,9 @@ def all_checked(jobs: list[NewJob]) -> list[CheckedJob]:
     return done
 
 
-def all_alike(job: NewJob, payloads: list[Any]) -> list[CheckedJob]:
+def all_alike(job: NewJob, payloads: list[Any]) -> tuple[CheckedJob, list[str]]:
     """Jobs that differ only in their payloads: all else is checked once. The error names the place of a payload."""
-    trace = checked(job).trace
-    texts = encode_objects(payloads, "payload", max_bytes=PAYLOAD_BYTES_MAX)
-    return [CheckedJob(job, text, trace) for text in texts]
+    return checked(job), encode_objects(payloads, "payload", max_bytes=PAYLOAD_BYTES_MAX)
 
 
 class Batch(NamedTuple):
@@ -87,6 +86,9 @@ class Batch(NamedTuple):
         states = [_STATES[kind[_STATE]] for kind in self.kinds]
         return [Created(row[ID], states[row[_KIND] or 0]) for row in self.fresh]
 
+    def types(self) -> list[str]:
+        return sorted({kind[_TYPE] for kind in self.kinds})
+
     def hints(self) -> list[Hint]:
         """At most `HINTS_MAX` of each kind."""
         left = [HINTS_MAX] * len(self.kinds)
@@ -98,6 +100,20 @@ class Batch(NamedTuple):
                 kind = self.kinds[number]
                 found.append(Hint(kind[_QUEUE], kind[_TYPE], row[ID], row[_PRIORITY] or 0))
         return found
+
+
+class PlainBatch(NamedTuple):
+    """Rows for `insert_plain_jobs`, which inserts all or none: id and payload of each job, and what they share."""
+
+    fresh: list[tuple[str, str]]
+    kind: dict[str, Any]
+
+    def made(self) -> list[Created]:
+        return [Created(job_id, State.QUEUED) for job_id, _ in self.fresh]
+
+    def hints(self) -> list[Hint]:
+        queue, job_type = self.kind["queue"], self.kind["type"]
+        return [Hint(queue, job_type, job_id) for job_id, _ in self.fresh[:HINTS_MAX]]
 
 
 ID, _KIND, _PRIORITY, _KEY, FINGERPRINT = 0, 1, 2, 7, 8  # columns of `fresh`
@@ -112,9 +128,11 @@ def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved]
     last: NewJob | None = None
     before: tuple[Any, ...] = ()  # the columns before and after the payload: for jobs that are alike, made once
     after: tuple[Any, ...] = ()
+    keyed = False
     for (job, payload, trace), kind, job_id in zip(jobs, resolved, ids, strict=True):
         if job is last:
-            batch.fresh.append((job_id, *before, payload, *after))
+            keys = stored_keys(ctx.registry, job, kind, payload) if keyed else _NO_KEYS
+            batch.fresh.append((job_id, *before, payload, *after, *keys))
             continue
         number = numbers.setdefault(kind, len(numbers))
         if number == len(batch.kinds):
@@ -124,8 +142,54 @@ def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved]
             ids_of = (kind.lane, kind.lane_digest, kind.policy_id, kind.policy_digest)
             batch.known.append((*ids_of, job.type, needs))
         before, after, last = (number or None, *_before_payload(job)), _after_payload(job, trace), job
-        batch.fresh.append((job_id, *before, payload, *after))
+        keyed = kind.limits.keyed or job.limit_key is not None or job.fairness_key is not None
+        keys = stored_keys(ctx.registry, job, kind, payload) if keyed else _NO_KEYS
+        batch.fresh.append((job_id, *before, payload, *after, *keys))
     return batch
+
+
+_NO_KEYS = (None, None, None)
+
+
+def is_plain(one: CheckedJob) -> bool:
+    """It has none of the columns that `insert_plain_jobs` leaves out."""
+    keys = (one.job.limit_key, one.job.fairness_key)
+    optional = (*_before_payload(one.job), *_after_payload(one.job, one.trace), *keys)
+    return optional.count(None) == len(optional)
+
+
+def prepare_plain(
+    ctx: EngineContext, job: NewJob, payloads: list[str], resolved: Resolved, *, accept: bool | None
+) -> PlainBatch | None:
+    """The rows of plain jobs that differ from `job` only in their payloads. None: their kind needs `insert_jobs`."""
+    if ctx.hooks.needs_of(job.type) is not None:
+        return None
+    kind = _plain_kind(resolved, job.tenant, job.type, accept=accept)
+    if kind is None:
+        return None
+    ids = ctx.ids.job_ids(ctx.clock.now(), len(payloads))
+    return PlainBatch(list(zip(ids, payloads, strict=True)), kind)
+
+
+@lru_cache(maxsize=1024)
+def _plain_kind(resolved: Resolved, tenant: str, job_type: str, *, accept: bool | None) -> dict[str, Any] | None:
+    machine, policy = resolved.machine, resolved.policy
+    if machine.accept_separately or accept is False or resolved.limits.keyed:
+        return None
+    return {
+        "tenant": tenant,
+        "type": job_type,
+        "queue": resolved.queue,
+        "lane": resolved.lane,
+        "lane_digest": resolved.lane_digest,
+        "lifecycle": machine.name,
+        "policy": resolved.policy_id,
+        "policy_digest": resolved.policy_digest,
+        "moves": machine.mask,
+        "lease_seconds": float(policy.lease_seconds),
+        "late_writes": policy.late_writes,
+        "max_attempts": policy.max_attempts,
+    }
 
 
 @lru_cache(maxsize=1024)
@@ -174,10 +238,17 @@ async def insert(
     fresh = batch.fresh if len(batch.fresh) == 1 else sorted(batch.fresh, key=lambda row: row[_KEY] or "")
     rows = await insert_rows(tx, ctx, fresh, batch, actor=actor, which=which)
     if not rows and any(row[_KEY] is None for row in fresh):  # a taken key cannot be the reason
-        raise await not_inserted(tx, ctx, batch)
+        raise await not_inserted(tx, ctx, batch.types())
     if rows:
         tx.after_commit(lambda: ctx.hint(batch.hints()), hint=True)
     return {row["id"] for row in rows}
+
+
+async def insert_plain(tx: Tx, ctx: EngineContext, batch: PlainBatch, *, actor: Actor) -> None:
+    query = q.insert_plain_jobs
+    if not await move(tx, ctx, query, actor=actor, brief=True, fresh=batch.fresh, **batch.kind):
+        raise await not_inserted(tx, ctx, [batch.kind["type"]])
+    tx.after_commit(lambda: ctx.hint(batch.hints()), hint=True)
 
 
 async def insert_rows(
@@ -199,9 +270,8 @@ def _milliseconds(seconds: float) -> str:
     return str(round(seconds * 1000))
 
 
-async def not_inserted(tx: Tx, ctx: EngineContext, batch: Batch) -> Exception:
+async def not_inserted(tx: Tx, ctx: EngineContext, types: list[str]) -> Exception:
     """Why nothing was inserted, other than a taken key: a missing extension, or ids of a replaced database."""
-    types = sorted({kind[_TYPE] for kind in batch.kinds})
     for row in await tx.all(q.needs_of_types, names=types):
         known = ctx.hooks.needs_of(row["name"]) or ()
         if missing := [name for name in msgspec.json.decode(row["needs"]) if name not in known]:

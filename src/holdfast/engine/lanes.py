@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.store import Row, Tx
+from holdfast.engine.turns import OpenHead
+from holdfast.store import Row, Tx, q
 from holdfast.store.queries import Query
+
+KEY_LANES_BEGIN = -(2**63)  # no keyed lane has a number below
 
 
 @dataclass
 class LaneCursors:
-    """Where the next window begins: of all lanes, of the first lanes of each tenant, and of those that fit a worker."""
+    """Where the next window begins: of all lanes, of the first lanes of each tenant, of those that fit a worker, of
+    those that have keyed lanes, and of those of them that fit a worker. `full`: of all keyed lanes, for maintenance."""
 
     lanes: int = 0
     tenants: int = 0
     named: int = 0
+    keyed: int = 0
+    keyed_named: int = 0
+    full: int = KEY_LANES_BEGIN
+    stale: bool = False  # the last read saw keyed lanes without jobs: the next one sees more of them
+    one_tenant: int = 0  # for so many reads, only one tenant had lanes when it was last looked for others
 
 
 class Window(NamedTuple):
     """The lanes that the worker may claim from; `complete`: there are no others. `only`: there is only this lane with
-    jobs, for all workers, and nothing about it depends on the worker or the time."""
+    jobs, for all workers, and nothing about it depends on the worker or the time. `shut`: keyed lanes whose turn it is,
+    but without jobs, or without units or tokens of their key. `until`: they were read for an earlier claim, and may be
+    used until then, by the monotonic clock."""
 
     lanes: list[Row]
     complete: bool = False
     only: int | None = None
+    shut: Sequence[Row] = ()
+    until: float | None = None
 
 
 WINDOW_MIN = 16
+LEVELS_MAX = 201  # priorities of a lane, if older jobs become more urgent
+ONE_TENANT_READS = 16
+KEYED_MAX = 32  # lanes whose keyed lanes one read sees
+TURNS_MAX, STALE_MAX = 128, 1000  # keyed lanes of each
 
 
 async def open_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, most: int, jobs: int, **scope: Any) -> Window:
@@ -48,19 +67,54 @@ async def open_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, most: int, j
         rows = await read(0)
     if len(rows) < size:
         cursors.lanes, found = 0, _claimable(rows)
-        plain = len(rows) == len(found) == 1 and not (found[0]["hooked"] or found[0]["picky"])
-        return Window(found, complete=True, only=found[0]["id"] if plain else None)
+        alone = len(rows) == len(found) == 1 and is_plain(found[0]) and not found[0]["keyed"]
+        return Window(found, complete=True, only=found[0]["id"] if alone else None)
     cursors.lanes = _last(rows)
     found = _claimable([*rest, *rows])
-    if len({row["id"] >> 32 for row in rows}) * 2 < size:
+    if cursors.one_tenant:
+        cursors.one_tenant -= 1
+    elif len(_tenants(rows)) * 2 < size:
         firsts = await read(cursors.tenants, by_tenant=True)
         cursors.tenants = _last(firsts) | 0xFFFFFFFF if len(firsts) == size else 0
+        cursors.one_tenant = ONE_TENANT_READS if len(_tenants([*rows, *firsts])) == 1 else 0
         found = _claimable([*rest, *rows, *firsts])
     if not found:
         matching = await read(cursors.named, named=True)
         cursors.named = _last(matching) if len(matching) == size else 0
         found = _claimable(matching)
     return Window(found)
+
+
+async def open_key_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, jobs: int, **scope: Any) -> Window:
+    """The keyed lanes whose turn it is: the first of each lane that has any. If there are none for this worker among
+    many, a second read looks for its queues and types alone."""
+    begin, most = cursors.keyed, STALE_MAX if cursors.stale else _window(jobs, TURNS_MAX)
+
+    async def read(after: int, *, named: bool = False) -> list[Row]:
+        return await tx.all(query, after=after, named=named, most=most, limit=KEYED_MAX, **scope)
+
+    rows = await read(begin)
+    turns = Counter(row["lane"] for row in rows)
+    cursors.keyed = max(turns) if len(turns) == KEYED_MAX else 0
+    if begin and not cursors.keyed:  # the end: begin again
+        rows += await read(0)
+    found, shut = _with_turns(rows)
+    if not found and (begin or cursors.keyed) and (scope["queues"] is not None or scope["types"] is not None):
+        matching = await read(cursors.keyed_named, named=True)
+        lanes = {row["lane"] for row in matching}
+        cursors.keyed_named = max(lanes) if len(lanes) == KEYED_MAX else 0
+        found, shut = _with_turns([*rows, *matching])
+    cursors.stale = bool(shut) and not found
+    complete = not begin and not cursors.keyed and max(turns.values(), default=0) < most
+    return Window(found, complete, shut=shut)
+
+
+def _with_turns(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The keyed lanes that the worker may claim from, in the order of their turns; and those that are shut."""
+    first = {row["id"]: row for row in reversed(rows) if row["type"] is not None and row["id"] is not None}
+    shut = [row for row in first.values() if row["head"] is None or row["shut"]]
+    found = [row for row in reversed(first.values()) if row["head"] is not None and not row["shut"]]
+    return found, shut
 
 
 def _window(jobs: int, most: int) -> int:
@@ -73,5 +127,24 @@ def _claimable(rows: list[Row]) -> list[Row]:
     return list({row["id"]: row for row in rows if row["type"] is not None and row["head"] is not None}.values())
 
 
+def is_plain(lane: Row) -> bool:
+    """Nothing about it depends on the worker, on hooks or on limits."""
+    return not (lane["hooked"] or lane["picky"] or lane["limited"])
+
+
+def _tenants(rows: list[Row]) -> set[int]:
+    return {row["id"] >> 32 for row in rows}
+
+
 def _last(rows: list[Row]) -> int:
     return max(int(row["id"]) for row in rows)
+
+
+async def aged(tx: Tx, heads: list[OpenHead], seconds: float) -> list[OpenHead]:
+    """The head of each priority of a lane: one that has waited longer counts as more urgent."""
+    by_lane = {head.lane: head for head in heads}
+    asked = [(head.lane, head.priority) for head in heads]
+    return [
+        by_lane[row["lane"]].aged(row["priority"], row["head"], int(row["waited"] / seconds))
+        for row in await tx.all(q.lane_levels, asked=asked, limit=LEVELS_MAX)
+    ]

@@ -42,6 +42,8 @@ async def move(
         tx.after_commit(lambda: timing.record(wanted, rows))
     if rows and query.move not in NEVER_END:
         tx.after_commit(lambda: _tell_of_ended(ctx, query, rows))
+        if ctx.given_with_limits:
+            tx.after_commit(lambda: ctx.freed_limited(rows), hint=True)
     return rows
 
 

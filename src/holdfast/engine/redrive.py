@@ -55,6 +55,10 @@ async def redrive(
         prefers=decode(lane["prefers"]) if lane else None,
         tags=job.tags or [],
         partition_key=job.partition_key,
+        limit_key=job.limit_key if payload is None else None,  # those of another payload are computed
+        fairness_key=job.fairness_key if payload is None else None,
+        keys_are_final=payload is None,
+        limits=decode(lane["limits"]) if lane else None,
         subject=job.subject,
         trace=job.trace,
         idempotency_key=idempotency_key,

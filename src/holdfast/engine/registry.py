@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from holdfast.lifecycle import DEFAULT, Lifecycles, Machine, Policy, Reaping
 from holdfast.lifecycle.policy import readable
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
+from holdfast.model.limits import NO_KEY_FUNCTIONS, JobLimits, KeyFunctions, Limit
 from holdfast.model.names import check_name, check_names
 from holdfast.model.payload_schema import Check, check_of
 from holdfast.store import Row, Tx, q
@@ -52,6 +53,7 @@ class Resolved:
     queue: str
     lane: int
     lane_digest: str
+    limits: JobLimits
 
 
 _Answer = TypeVar("_Answer")
@@ -76,6 +78,8 @@ class PolicyRegistry:
         self._snapshots: dict[int, Snapshot] = {}
         self._warned: set[str] = set()
         self.forgotten: list[Callable[[], None]] = []  # called after `forget`
+        self.key_functions: Callable[[str], KeyFunctions] = lambda _: NO_KEY_FUNCTIONS  # of the app, by job type
+        self.named_limits: Mapping[str, Limit] = {}  # that the app declares
 
     def forget_types(self) -> None:
         self._types_until = -1.0
@@ -225,8 +229,12 @@ class PolicyRegistry:
         requires = check_names(declared.requires if new.requires is None else new.requires, "requires")
         prefers = check_names(declared.prefers if new.prefers is None else new.prefers, "prefers")
         policy_id, policy_digest = await _intern_policy(tx, machine, policy)
-        lane, lane_digest = await _intern_lane(tx, new.tenant, queue, new.type, requires, prefers, policy.defer_seconds)
-        resolved = fresh[key] = Resolved(machine, policy, policy_id, policy_digest, queue, lane, lane_digest)
+        units = declared.limits.units if new.limits is None else new.limits
+        lane, lane_digest = await _intern_lane(
+            tx, new.tenant, queue, new.type, requires, prefers, units, policy.defer_seconds
+        )
+        ids = (policy_id, policy_digest, queue, lane, lane_digest)
+        resolved = fresh[key] = Resolved(machine, policy, *ids, declared.limits)
         # Cache only committed rows: the caller's transaction may still roll back.
         tx.after_commit(lambda: _remember(home, key, resolved))
         return resolved
@@ -277,7 +285,7 @@ def _read_snapshot(row: Row | None) -> tuple[Snapshot, list[str]]:
 
 def _kind_of(job: NewJob) -> tuple[Any, ...]:
     """The fields of a job that its policy and lane depend on."""
-    return (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers)
+    return (job.tenant, job.type, job.lifecycle, job.queue, job.policy, job.requires, job.prefers, job.limits)
 
 
 async def unless_stale(attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:
@@ -313,7 +321,14 @@ async def _intern_policy(tx: Tx, machine: Machine, policy: Policy) -> tuple[int,
 
 
 async def _intern_lane(
-    tx: Tx, tenant: str, queue: str, job_type: str, requires: list[str], prefers: list[str], defer_seconds: float
+    tx: Tx,
+    tenant: str,
+    queue: str,
+    job_type: str,
+    requires: list[str],
+    prefers: list[str],
+    units: dict[str, int],
+    defer_seconds: float,
 ) -> tuple[int, str]:
     lane = {
         "tenant": tenant,
@@ -321,6 +336,7 @@ async def _intern_lane(
         "type": job_type,
         "requires": msgspec.json.encode(requires).decode(),
         "prefers": msgspec.json.encode(prefers).decode(),
+        "limits": msgspec.json.encode(units, order="sorted").decode(),
         "defer_seconds": float(defer_seconds) if prefers else 0.0,
     }
     content = msgspec.json.encode(lane, order="deterministic")
@@ -341,9 +357,17 @@ async def _intern(tx: Tx, find: Query, put: Query, content: bytes, stored: dict[
     return int(row["id"]), digest
 
 
+_STORED_AS_JSON: dict[str, Any] = {
+    "policy": dict[str, Any],
+    "requires": list[str],
+    "prefers": list[str],
+    "limits": JobLimits,
+}
+
+
 def _type_from_row(row: Row) -> JobType:
     values = {name: row[name] for name in JobType.__struct_fields__}
-    for name, kind in (("policy", dict[str, Any]), ("requires", list[str]), ("prefers", list[str])):
+    for name, kind in _STORED_AS_JSON.items():
         values[name] = msgspec.json.decode(values[name], type=kind)
     if values["needs"] is not None:
         values["needs"] = msgspec.json.decode(values["needs"], type=list[str])

@@ -5,24 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-PRIORITY_MIN = -100
+from holdfast.store import Row
+
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
 
 
 class OpenHead(NamedTuple):
-    """A lane with claimable jobs: the priority and id of its most urgent one, its tenant, and the tenant's weight."""
+    """A lane with claimable jobs: the priority and id of its most urgent one, its tenant, and the tenant's weight.
+
+    `level`: only jobs of this priority, which count as more urgent by their age."""
 
     lane: int
     priority: int
     head: str
     tenant: str
     weight: int = 1
+    level: int | None = None
+
+    def priorities(self, floor: int) -> tuple[int, int]:
+        """Of the jobs to take, if other lanes have heads of priority `floor`."""
+        return (floor, PRIORITY_MAX) if self.level is None else (self.level, self.level)
+
+    def aged(self, level: int, head: str, steps: int) -> OpenHead:
+        """The head of one priority of the lane, more urgent by so many steps."""
+        return self._replace(level=level, head=head, priority=level + steps)
+
+
+def heads_of(lanes: Sequence[Row]) -> list[OpenHead]:
+    """The heads of lanes. Among the keyed lanes of one lane, turns decide and not the age of their heads: the first in
+    turn is treated as if it had the oldest head."""
+    heads = [OpenHead(row["id"], row["priority"], row["head"], row["tenant"], row["weight"]) for row in lanes]
+    places: dict[tuple[int, int], list[int]] = {}
+    for place, row in enumerate(lanes):
+        if row["turn_at"] is not None:
+            places.setdefault((row["lane"], row["priority"]), []).append(place)
+    for alike in places.values():
+        in_turn = sorted(alike, key=lambda place: (lanes[place]["turn_at"], lanes[place]["id"]))
+        oldest = sorted(heads[place].head for place in alike)
+        for place, head in zip(in_turn, oldest, strict=True):
+            heads[place] = heads[place]._replace(head=head)
+    return heads
 
 
 class Share(NamedTuple):
-    """What a claim takes from a lane: jobs of this priority or a higher one, at most so many."""
+    """What a claim takes from a lane: jobs of these priorities, at most so many."""
 
     lane: int
     floor: int
+    ceiling: int
     most: int
 
 
@@ -91,4 +121,4 @@ def _of_tenant(heads: Sequence[OpenHead], quota: int) -> list[Share]:
     urgent = [head for head in order if head.priority == order[0].priority][:quota]
     floor = order[1].priority if len(order) > 1 else PRIORITY_MIN  # that of the head, if there are several urgent lanes
     each, more = divmod(quota, len(urgent))
-    return [Share(head.lane, floor, each + (place < more)) for place, head in enumerate(urgent)]
+    return [Share(head.lane, *head.priorities(floor), each + (place < more)) for place, head in enumerate(urgent)]

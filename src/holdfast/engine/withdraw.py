@@ -76,7 +76,12 @@ async def _end(tx: Tx, ctx: EngineContext, job: Job, machine: Machine, request: 
 
     async def claim_and_fail(_: list[Job]) -> dict[str, bool]:
         query = (ctx.mine if job.needs else ctx.plain)(q.claim_found)
-        holder: dict[str, Any] = {"worker": worker, "instance": None, "token_prefix": token_prefix(ctx)}
+        holder: dict[str, Any] = {
+            "worker": worker,
+            "instance": None,
+            "limited": None,
+            "token_prefix": token_prefix(ctx),
+        }
         [lease] = await move(tx, ctx, query, actor=Actor.WORKER, ids=[job.id], **holder)
         failure = Fail(
             id=job.id,

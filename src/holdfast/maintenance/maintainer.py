@@ -92,6 +92,9 @@ class Maintainer:
             ("forget_workers", chores.forgotten, lambda: work.forget_workers(WORKERS_KEPT_SECONDS)),
             ("prune_claims", chores.claims, lambda: work.prune_claim_requests(CLAIMS_KEPT_SECONDS)),
             ("prune_sessions", chores.sessions, self._engine.sessions.prune),
+            ("open_full_lanes", chores.full_keys, self._engine.job_limits.open_full_lanes),
+            ("recount_limits", chores.changed_limits, self._engine.job_limits.recount),
+            ("prune_tokens", chores.tokens, self._engine.job_limits.prune_tokens),
             ("prune_worker_events", chores.lines, work.prune_worker_events),
             ("prune", prunes, self._prune),
         ]

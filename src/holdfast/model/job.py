@@ -13,6 +13,7 @@ from holdfast.errors import Invalid, InvalidField
 from holdfast.lifecycle import FINAL, STATUS, State
 from holdfast.model.job_type import POLICY_BYTES_MAX
 from holdfast.model.json import check_object, decode, decode_or_text, encode, encode_object
+from holdfast.model.limits import check_key, check_keyed_type, check_units
 from holdfast.model.names import check_id, check_name, check_names, quoted
 from holdfast.model.times import check_time
 
@@ -41,6 +42,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     prefers: list[str] | None = None
     tags: list[str] = []
     partition_key: str | None = None
+    limit_key: str | None = None
+    fairness_key: str | None = None
+    keys_are_final: bool = False  # also where they are None: they are not computed from the payload
+    limits: dict[str, int] | None = None  # named limits, and the units that the job takes of each
     subject: str | None = None
     trace: dict[str, str] | None = None
     parent_id: str | None = None
@@ -82,6 +87,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
                 check_names(names, field)
         if self.partition_key is not None:
             check_name(self.partition_key, "partition_key")
+        if self.limit_key is not None:
+            check_keyed_type(self.type)
+            check_key(self.limit_key, "limit_key")
+        if self.fairness_key is not None:
+            check_key(self.fairness_key, "fairness_key")
+        if self.limits is not None:
+            check_units(self.limits)
         if self.subject is not None:
             check_name(self.subject, "subject")
         for job, field in ((self.parent_id, "parent_id"), (self.root_id, "root_id"), (self.redrive_of, "redrive_of")):
@@ -173,11 +185,14 @@ class Job(msgspec.Struct, frozen=True):
     tags: Any
     trace: Any
     partition_key: str | None
+    limit_key: str | None
+    fairness_key: str | None
     subject: str | None  # what the job is about: a video, a document, an order
     redrive_of: str | None
     root_id: str | None
     parent_id: str | None
     lane: int
+    key_lane: int | None
     policy: int
     needs: list[str] | None
 

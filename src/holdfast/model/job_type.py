@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.model.json import encode_object
+from holdfast.model.limits import JobLimits
 from holdfast.model.names import check_name, check_names
 from holdfast.model.payload_schema import SCHEMA_BYTES_MAX
 
@@ -21,6 +22,7 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     policy: dict[str, Any] = {}
     requires: list[str] = []
     prefers: list[str] = []
+    limits: JobLimits = JobLimits()
     schema: str | None = None  # JSON Schema of the payload, as text; None: any JSON object
     needs: list[str] | None = None  # the extensions that have hooks on it
 
@@ -36,6 +38,7 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
         encode_object(self.policy, "policy", max_bytes=POLICY_BYTES_MAX)
         check_names(self.requires, "requires")
         check_names(self.prefers, "prefers")
+        self.limits.check(self.name)
         if self.schema is not None:
             _check_schema(self.name, self.schema)
 

@@ -77,8 +77,9 @@ def transaction_settings() -> list[str]:
 
 
 def session_settings() -> list[str]:
-    """For a connection that is not shared by a pooler."""
-    return [*_SERVER, *transaction_settings()]
+    """For a connection that is not shared by a pooler. Each statement must see what was committed before it began, also
+    where the database has another default."""
+    return [*_SERVER, "default_transaction_isolation = 'read committed'", *transaction_settings()]
 
 
 def _keep_alive(connection: Any) -> None:

@@ -7,7 +7,8 @@
     -- gives: lease             it returns the columns of a lease
     -- (anything else)          a comment
 
-`note:` writes an event without a change of state; `create` inserts jobs. `render` explains the markers.
+`note:` writes an event without a change of state; `create` inserts jobs, and `plain` all or none of one kind, claimable
+at once. `render` explains the markers.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _ROWS = re.compile(r"\{rows:(\w+)")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:(?<!DISTINCT )FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
-_COMMON = re.compile(r"(?:(?:WITH|,)\s+|\{)([a-z_]+)(?: AS |:)")  # a CTE of the query, or of {walk:after}
-_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create)\b:?\s*(\w*|'[^']*')\s*")
+# A CTE of the query, or of {walk:after}.
+_COMMON = re.compile(r"(?:(?:WITH|RECURSIVE|,)\s+|\{)([a-z_]+)(?:\([^()]*\))?(?: AS |:)")
+_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create|plain)\b:?\s*(\w*|'[^']*')\s*")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Query:
     move: str | None = None
     note: str | None = None
     create: bool = False
+    plain: bool = False
     ends: str | None = None
     data: str | None = None
     gives: str | None = None
@@ -131,7 +134,7 @@ def _parse_one(section: str) -> Query:
     for line in section.strip().splitlines():
         found = _HEADER.fullmatch(line)
         if found and not body:
-            header[found[1]] = found[1] == "create" or found[2]
+            header[found[1]] = found[1] in ("create", "plain") or found[2]
         elif body or not line.startswith("--"):
             body.append(line)
     return Query(text="\n".join(body), **header)

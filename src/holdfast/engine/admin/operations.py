@@ -1,4 +1,4 @@
-"""`engine.keys`, `.sessions`, `.workers`, `.queues`, `.extensions` and `.audit`: what operators manage."""
+"""What operators manage: `engine.keys`, `.sessions`, `.workers`, `.queues`, `.job_limits`, `.extensions`, `.audit`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from holdfast.engine.admin import audit as _audit
 from holdfast.engine.admin import extensions as _extensions
 from holdfast.engine.admin import keys as _keys
+from holdfast.engine.admin import limits as _limits
 from holdfast.engine.admin import queues as _queues
 from holdfast.engine.admin import server_secrets as _secrets
 from holdfast.engine.admin import sessions as _sessions
@@ -76,6 +77,18 @@ class Queues(Component):
     pause = writing(_queues.pause)
     resume = writing(_queues.resume)
     all = reading(_queues.listed)
+
+
+class ConfiguredLimits(Component):
+    """Limits of concurrency and rate, and the weights of tenants."""
+
+    all = reading(_limits.listed)
+    set = writing(_limits.set_limit)
+    change = writing(_limits.change_limit)
+    reset = writing(_limits.reset_limit)
+    open_full_lanes = writing(_limits.open_full_lanes)
+    recount = writing(_limits.recount)
+    prune_tokens = writing(_limits.prune_tokens)
 
 
 class Extensions(Component):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.context import EngineContext
+from holdfast.engine.context import GIVEN_MAX, EngineContext
 from holdfast.engine.fail import check_words, stored_error
 from holdfast.engine.hooks.hooks import Hook
 from holdfast.engine.hooks.moves import (
@@ -56,21 +56,36 @@ class CancelJob(msgspec.Struct, frozen=True):
 
 
 ROUNDS_MAX = 8  # of a claim in one lane; each reads twice as many jobs as the one before
-GIVEN_MAX = 100_000
 
 Verdict = Allow | Defer | RejectJob | CancelJob
 _VERDICTS = (Allow, Defer, RejectJob, CancelJob)
 
 
-Wanted = tuple[int, int, float, int]  # lane, least priority, seconds that a job must have waited, number of jobs
+# Lane, least and highest priority, seconds that a job must have waited, number of jobs.
+Wanted = tuple[int, int, int, float, int]
 
 
 async def claim_plain(
-    tx: Tx, ctx: EngineContext, query: Query, wanted: list[Wanted], holder: dict[str, Any], only: int | None = None
+    tx: Tx,
+    ctx: EngineContext,
+    query: Query,
+    wanted: list[Wanted],
+    holder: dict[str, Any],
+    *,
+    unread: bool = False,
+    only: int | None = None,
 ) -> list[Row]:
-    """Lease jobs from several lanes in one statement, without asking hooks. `only`: if this is the only lane."""
+    """Lease jobs from several lanes in one statement, without asking hooks. `unread`: if the lanes are still open;
+    `only`: if this is the only lane."""
     most, limit = sum(share[-1] for share in wanted), ctx.limits.claim_max
-    params: dict[str, Any] = {"wanted": wanted, "most": most, "token_prefix": token_prefix(ctx), "only": only, **holder}
+    params = {
+        "wanted": wanted,
+        "most": most,
+        "token_prefix": token_prefix(ctx),
+        "unread": unread,
+        "only": only,
+        **holder,
+    }
     return await move(tx, ctx, query, actor=Actor.WORKER, brief=True, limit=limit, **params)
 
 
@@ -97,13 +112,15 @@ async def claim_with_hooks(
 async def _claim_in_rounds(tx: Tx, ctx: EngineContext, wanted: Wanted, holder: dict[str, Any]) -> list[Row]:
     """Each round reads further, so that jobs that guards defer or end do not block the jobs behind them."""
     leases: list[Row] = []
-    lane, floor, waits, most = wanted
+    lane, floor, ceiling, waits, most = wanted
     claiming = _Claiming(tx, ctx, holder)
     for doubled in range(ROUNDS_MAX):
         left = most - len(leases)
         look = min(left << doubled, ctx.limits.claim_max)
         async with tx.savepoint():
-            rows = await tx.all(ctx.mine(q.claimable_jobs), most=look, lane=lane, floor=floor, waits=waits)
+            rows = await tx.all(
+                ctx.mine(q.claimable_jobs), most=look, lane=lane, floor=floor, ceiling=ceiling, waits=waits
+            )
             found = [Found(row["id"], row) for row in rows]
             answers = await claiming.claim_some(found, left) if found else {}
         leases += [answer for answer in answers.values() if not isinstance(answer, HoldfastError | None)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from holdfast.engine.claim import check_list
@@ -9,13 +11,14 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.leases import check_worker
 from holdfast.errors import NotFound
 from holdfast.model.reports import HeldLease
-from holdfast.store import Tx, q
+from holdfast.store import Row, Tx, q
 
 
 class ClaimPoll(msgspec.Struct, frozen=True):
     """What a claim would find now: claimable jobs (`due`), delayed jobs that are due (`ripe`), expired leases (`lost`).
 
-    `next_in`: seconds until the first delayed job of any queue is ripe; None if nothing is delayed.
+    `next_in`: seconds until the first delayed job of any queue is ripe, or a limit has tokens again; None if nothing is
+    delayed.
     """
 
     enabled: bool
@@ -39,14 +42,25 @@ async def poll(
     row = await tx.one(ctx.mine(q.claimable), worker=worker, queues=queues, types=types, limit=ctx.limits.lanes_max)
     if row is None:
         raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
-    waits = None if row["next_at"] is None else (row["next_at"] - row["seen_at"]).total_seconds()
+    ripe_in = seconds_until(row, "next_at")
     return ClaimPoll(
         enabled=bool(row["enabled"]),
         due=bool(row["due"]),
-        ripe=waits is not None and waits <= 0,
+        ripe=ripe_in is not None and ripe_in <= 0,
         lost=bool(row["lost"]),
-        next_in=None if waits is None else max(0.0, waits),
+        next_in=next_in(row),
     )
+
+
+def next_in(row: Row) -> float | None:
+    """Seconds until the first delayed job is ripe, or a limit has tokens again."""
+    waits = (seconds_until(row, "next_at"), seconds_until(row, "next_turn_at"), row["tokens_in"])
+    return min((max(0.0, each) for each in waits if each is not None), default=None)
+
+
+def seconds_until(row: Row, name: str) -> float | None:
+    at: datetime | None = row[name]
+    return None if at is None else (at - row["seen_at"]).total_seconds()
 
 
 async def instances(tx: Tx) -> list[str]:

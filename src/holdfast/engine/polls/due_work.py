@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.engine.admin.limits import RECOUNTED_SECONDS
 from holdfast.engine.context import EngineContext
 from holdfast.engine.maintenance.reap import pause_of
 from holdfast.engine.maintenance.worker_events import KEPT_SECONDS
@@ -23,6 +24,9 @@ class DueWork(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: bool = True
     claims: bool = True
     sessions: bool = True
+    full_keys: bool = True
+    tokens: bool = True
+    changed_limits: bool = True
     lines: bool = True
 
 
@@ -34,5 +38,7 @@ async def due_work(tx: Tx, ctx: EngineContext, *, workers_kept: float, claims_ke
         workers_kept=float(workers_kept),
         claims_kept=float(claims_kept),
         lines_kept=KEPT_SECONDS,
+        recounted=RECOUNTED_SECONDS,
+        limit=ctx.limits.lanes_max,
     )
     return DueWork(**{name: bool(row[name]) for name in DueWork.__struct_fields__})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from holdfast.engine.context import EngineContext
+from holdfast.engine.polls.claimable import next_in
 from holdfast.model.json import decode
 from holdfast.store import Row, Tx, q
 
@@ -24,7 +27,8 @@ class OpenLane(msgspec.Struct, frozen=True):
 
 
 class OpenWork(msgspec.Struct, frozen=True):
-    """`next_in`: seconds until the first delayed job is ripe. `lost`: a lease has expired."""
+    """`next_in`: seconds until the first delayed job is ripe, or a limit has tokens again. `lost`: a lease has
+    expired."""
 
     lanes: list[OpenLane]
     next_in: float | None
@@ -44,13 +48,13 @@ class Claimant(msgspec.Struct, frozen=True):
 async def open_work(
     tx: Tx, ctx: EngineContext, queues: list[str] | None = None, types: list[str] | None = None
 ) -> OpenWork:
-    lanes = await tx.all(ctx.mine(q.open_work), queues=queues, types=types, limit=LANES_MAX)
-    later = await tx.one(ctx.mine(q.next_open_work))
+    asked: dict[str, Any] = {"queues": queues, "types": types, "limit": LANES_MAX}
+    lanes = [*await tx.all(ctx.mine(q.open_work), **asked), *await tx.all(q.open_key_work, **asked)]
+    later = await tx.one(ctx.mine(q.next_open_work), limit=LANES_MAX)
     assert later is not None  # noqa: S101
-    waits = None if later["next_at"] is None else (later["next_at"] - later["seen_at"]).total_seconds()
     return OpenWork(
         [_opening(lane) for lane in lanes],
-        next_in=None if waits is None else max(0.0, waits),
+        next_in=next_in(later),
         lost=bool(later["lost"]),
     )
 

@@ -12,6 +12,7 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.reads.extension_checks import CheckFailed, run_probe
 from holdfast.engine.reads.missing_extensions import stale
 from holdfast.engine.reads.read import get
+from holdfast.engine.reads.why_limits import limit_states
 from holdfast.lifecycle import Machine, State
 from holdfast.model import Job, WorkerRecord
 from holdfast.model.json import decode
@@ -51,7 +52,10 @@ async def why(tx: Tx, ctx: EngineContext, job_id: str, tenant: str | None = None
         clauses.append(Clause("due", False, "it is due; the next claim or maintenance run makes it claimable"))
     clauses.append(await _queue(tx, job))
     clauses += await _workers(tx, job, -waits)
-    row = await tx.one(q.ahead_in_lane, lane=job.lane, priority=job.priority, id=job.id, limit=AHEAD_MAX)
+    clauses += [Clause("limit", *state) for state in await limit_states(tx, job)]
+    row = await tx.one(
+        q.ahead_in_lane, lane=job.key_lane or job.lane, priority=job.priority, id=job.id, limit=AHEAD_MAX
+    )
     ahead = row["ahead"] if row else 0
     more = "or more " if ahead == AHEAD_MAX else ""
     others = "1 job like it is" if ahead == 1 else f"{ahead} {more}jobs like it are"

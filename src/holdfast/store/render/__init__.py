@@ -6,7 +6,7 @@
 {in picked}             is in the column `id` of that CTE
 {any:names col text}    col is in the list :names, or :names is NULL
 {items:col}             the items of a JSON array in a column, as a table with the column `value`
-{skip_locked} {locked}  row locks; SQLite has one writer and needs none
+{skip_locked} {locked} {locked row}   row locks; SQLite has one writer and needs none
 {from:verb} {to:verb}   the states of a verb as literals, so that partial indexes are used
 {running}               the job is running, in a statement that selects by id
 {bit:a>b}               the bit of a pair of states in `moves`
@@ -14,17 +14,49 @@
 {next version}          the assignments that number the next event of a job, name its actor and, on PostgreSQL, set its
                         position
 {walk:after}            a CTE `walk`: the lanes with claimable jobs after :after, or all of them (zero), up to the limit
+{keyed:after}           a CTE `keyed`: the lanes after :after that have keyed lanes with a turn, up to the limit
+{any keyed}             there are keyed lanes with a turn
+{listed:keys}           a CTE `listed`: the lanes of `keyed`, and those of the queues and types if it is full
+{turns:lane}            the number of turns of that lane, up to 100
+{levels:asked}          a CTE `levels`: the priorities of the claimable jobs of the lanes :asked, up to the limit
+{has turns:lane}        it is the turn of a keyed lane of this lane
+{turns of lane}         joins `turn`, the first keyed lanes of `listed.lane` whose turn it is, up to :most
+{turn:column}           a column of `turn`
+{rows of key lanes:ids} the rows of these keyed lanes that no other claim replaces now
+{lane of:lane}          the lane of a keyed lane, or the lane itself
+{limit of key:bucket}   joins `m` and `k`, the limit and the tokens of a bucket of the type of lane `l`
+{used up:bucket}        running jobs hold all units of it
+{full key:bucket}       it has no units or no tokens left for a job
+{open lane}             lane `l` has the queues and types that are asked for; its queue is not paused, its limits have
+                        units left
+{open to worker}        the same, and worker `w` may claim from it
+{not paused}            the queue of lane `l` is not paused
+{waits of lane}         how long jobs of lane `l` wait for a worker that they prefer, if this one is not
+{blocked:l}             a limit of the lane has no units left for a job of it
+{limited:l}             the lane has limits
+{pairs:col}             the items of a JSON object in a column, as a table with the columns `key` and `value`
+{least} {greatest}      the functions of these names
+{tokens:m}              the tokens of limit `m`, which were `k`
+{tokens in:m}           the seconds until it has tokens for one unit
+{try lock:bucket}       no other transaction has locked this bucket of a limit; locks it until the end of this one
+{seconds since:time}    the seconds between this time and {now}, not below 0
 {head of:lane}          joins `head`, the most urgent claimable job of that lane
+{head of key lane}      the same for the keyed lane of `turn`
+{head of level}         the same for the lane and priority of `levels`
 {mine or plain head}    {mine or plain} for the job of `head`
 {best of lane}          joins `best`, the most urgent jobs of each row `wanted`, and locks them
 {picked columns}        the columns of `best`
-{still only}            if :only is given, it is the only lane with jobs, and its queue and the worker are enabled
+{still open}            if :unread, lane `wanted` is open and the worker enabled; if :only, it is the only lane
 {taken} {in taken}      the picked jobs are no longer claimable: on PostgreSQL their rows of holdfast_ready are deleted
 {found:ids}             the same for the jobs :ids
 {lane number}           a number that no other lane has
 {drop stale:lanes}      deletes rows of holdfast_ready whose jobs are not claimable, on PostgreSQL; their number
 {next due}              the least `run_at` of the jobs that wait for it
+{next turn}             the next turn of a keyed lane of `keyed`
+{next tokens}           the seconds until a lane of `walk` or `keyed` has tokens for a job
 {stale batches} {drop batches}   the lists of running jobs that PostgreSQL has: are there old ones? drop them
+{may be expired}        the running jobs of claims that are old enough for an expired lease, as a table
+{some running:cond}     there is a running job for which this holds; the newest claims are looked at first
 {pos}                   the minimum log position of a new event of this transaction
 {moved}                 the columns that a move returns, and those that its event needs (on SQLite the rowid)
 {lease ended}           the assignments that end a lease
@@ -59,6 +91,7 @@ from holdfast.model.job import COLUMNS, LEASE_COLUMNS
 from holdfast.model.key import KEY_COLUMNS
 from holdfast.model.summary import SUMMARY_COLUMNS
 from holdfast.model.worker import WORKER_COLUMNS
+from holdfast.store.advisory_locks import NAMESPACE
 from holdfast.store.queries import Query
 
 POSTGRES, SQLITE = "postgres", "sqlite"
@@ -72,7 +105,7 @@ MOVE_COLUMNS = (
 HISTORY_COLUMNS = (
     *("id", "tenant", "version", "came_from", "state", "reason", "attempt", "epoch", "updated_at", "moved_by", "pos"),
     *("lease_worker", "lease_instance", "lease_token", "step", "percent", "counters", "error"),
-    *("lane", "priority", "needs", "run_at", "due"),
+    *("lane", "key_lane", "priority", "needs", "run_at", "due"),
 )
 # The columns for observers of moves: fetched for every job, so few, and without those that are known from the query.
 OBSERVED_COLUMNS = ("id", "tenant", "type", "queue", "lifecycle", "came_from", "state", "reason", "attempt", "version")
@@ -110,13 +143,16 @@ _POSTGRES_NOW = "coalesce(:now::timestamptz, statement_timestamp())"
 
 _MARKER = re.compile(r"\{([^{}]*)\}")
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]+(?:\.\d+)?)")
-_LEASE_ENDED = "lease_expires_at = NULL"  # the rest of the lease stays: the last one of the job
+# The worker stays, as that of the last lease. The event of the claim has the rest, which would make the row longer.
+_LEASE_ENDED = "lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL"
 _CANON = read_moves(CANON)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Rendered SQL: `text` with `:name` on SQLite and `$1` on PostgreSQL; `params` in order of first use."""
+    """Rendered SQL: `text` with `:name` on SQLite and `$1` on PostgreSQL; `params` in order of first use.
+
+    A query for single rows has `?` on SQLite, and `params` has a name for each of them."""
 
     text: str
     params: tuple[str, ...]
@@ -128,6 +164,19 @@ class Statement:
         split = [name.partition(".") for name in self.params]
         return [(name, int(place) if place else None) for name, _, place in split]
 
+    @cached_property
+    def runs(self) -> list[tuple[str, int, int]]:
+        """`places` with neighboring columns of a row in one: name, first, and after the last; 0 for no column."""
+        runs: list[tuple[str, int, int]] = []
+        for name, place in self.places:
+            if place is None:
+                runs.append((name, 0, 0))
+            elif runs and runs[-1][0] == name and runs[-1][2] == place:
+                runs[-1] = (name, runs[-1][1], place + 1)
+            else:
+                runs.append((name, place, place + 1))
+        return runs
+
 
 @lru_cache(maxsize=4096)
 def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[str, ...] = ()) -> Statement:
@@ -136,8 +185,11 @@ def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[
         first = _FIRST.match(text)
         moved = f"moved AS (\n{text[first.end() :] if first else text}\n)"
         steps = ",\n".join([*([first[1]] if first else []), moved, *_history(query)])
-        text = f"WITH {steps}\nSELECT {', '.join(columns_of(query))} FROM moved"
+        enough = " LIMIT 1" if query.plain and (query.gives or "").startswith("minimal") else ""  # all rows or none
+        text = f"WITH {steps}\nSELECT {', '.join(columns_of(query))} FROM moved{enough}"
     names = tuple(dict.fromkeys(_PARAM.findall(text)))
+    if query.single and dialect == SQLITE:
+        return Statement(_PARAM.sub("?", text), tuple(_PARAM.findall(text)), _times(query))
     if dialect == POSTGRES:
         text = _PARAM.sub(lambda found: f"${names.index(found[1]) + 1}", text)
     return Statement(text, names, _times(query))
@@ -159,8 +211,8 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
             return _MARKER.sub(expanded, _HOOKED[word](query.mine, rest))
         if word.startswith(("now+", "now-")):
             return _shifted_now(found[1][3], found[1][4:], dialect)
-        if word == "rows" and query.single and dialect == POSTGRES:
-            return _postgres_row(rest)
+        if word == "rows" and query.single:
+            return _postgres_row(rest) if dialect == POSTGRES else _sqlite_row(rest)
         marker = _SHARED[word] if word in _SHARED else _DIALECT[word][dialect == SQLITE]
         return _MARKER.sub(expanded, marker if isinstance(marker, str) else marker(rest))
 
@@ -188,7 +240,7 @@ def known_values(query: Query) -> dict[str, str | None]:
 
 
 _FIRST = re.compile(r"WITH (.*?)\n(?=UPDATE )", re.DOTALL)  # the CTEs of a query
-_WORD = re.compile(r"[a-z_]+")
+_WORD = re.compile(r"(?<![:\w])[a-z_]+")  # not the name of a parameter
 
 
 @lru_cache(maxsize=256)
@@ -199,6 +251,8 @@ def _history(query: Query) -> tuple[str, ...]:
     same = {name: "NULL" if value is None else f"'{value}'" for name, value in known_values(query).items()}
     same.pop("version", None)
     same |= {"moved_by": ":actor", "updated_at": _POSTGRES_NOW}
+    same |= _SAME_IN_NEW if query.create else {}
+    same |= _SAME_IN_PLAIN if query.plain else {}
     if query.ends or query.move == "claim":
         same |= {f"lease_{name}": f":{name}" for name in ("worker", "instance") if f":{name}" in query.text}
     steps = []
@@ -208,7 +262,7 @@ def _history(query: Query) -> tuple[str, ...]:
             f"history{n} AS ({Insert(insert.table, values | {'pos': 'pos'}, insert.where).sql('moved', 'TRUE')})"
         )
     if query.create:
-        steps.append(f"ready AS ({_READY})")
+        steps.append(f"ready AS ({_PLAIN_READY if query.plain else _READY})")
     if query.move == "claim":
         steps.append(f"batch AS ({_BATCH})")
     return tuple(steps)
@@ -216,11 +270,17 @@ def _history(query: Query) -> tuple[str, ...]:
 
 _READY = (
     "INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at) "
-    "SELECT lane, priority, needs IS NOT NULL, id, run_at FROM moved WHERE due"
+    "SELECT coalesce(key_lane, lane), priority, needs IS NOT NULL, id, run_at FROM moved WHERE due"
+)
+_SAME_IN_NEW = {"attempt": "0", "epoch": "0", "reason": "NULL"}
+_SAME_IN_PLAIN = {"tenant": ":tenant", "state": f"'{State.QUEUED}'"}
+_PLAIN_READY = (
+    "INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at) "
+    f"SELECT :lane, 0, FALSE, id, {_POSTGRES_NOW} FROM moved"
 )
 _BATCH = (
-    "INSERT INTO holdfast_claim_batches (claimed_at, ids) "
-    f"SELECT {_POSTGRES_NOW}, array_agg(id) FROM moved HAVING count(*) > 0"
+    "INSERT INTO holdfast_claim_batches (claimed_at, expires_at, ids) "
+    f"SELECT {_POSTGRES_NOW}, min(lease_expires_at), array_agg(id) FROM moved HAVING count(*) > 0"
 )
 
 
@@ -245,6 +305,8 @@ class Insert:
 @lru_cache(maxsize=256)
 def history_of(query: Query) -> tuple[Insert, ...]:
     if query.create:
+        if query.plain:
+            return (_event("create", seq="1", target="state"),)
         born = "CASE WHEN version = 2 THEN 'created' ELSE state END"
         return (
             _event("create", seq="1", target=born),
@@ -264,10 +326,10 @@ def history_of(query: Query) -> tuple[Insert, ...]:
 _HOLDER = "CASE WHEN state = 'running' THEN lease_worker END"  # otherwise the worker of the last lease
 
 
-@lru_cache(maxsize=256)
-def history_afterwards(query: Query) -> tuple[str, ...]:
-    """The statements that SQLite runs after the query, for the rows that it moved."""
-    moved = "rowid IN (SELECT value FROM json_each(:moved))"
+@lru_cache(maxsize=512)
+def history_afterwards(query: Query, *, one: bool = False) -> tuple[str, ...]:
+    """The statements that SQLite runs after the query, for the rows that it moved, or for the only one."""
+    moved = "rowid = :moved" if one else "rowid IN (SELECT value FROM json_each(:moved))"
     return tuple(insert.sql("holdfast_jobs", moved) for insert in history_of(query))
 
 
@@ -425,20 +487,151 @@ def _walk(after: str) -> str:
     )
 
 
+def _keyed(after: str) -> str:
+    begin = "0" if after == "zero" else f":{after}"
+    first = "SELECT min(k.lane) FROM holdfast_key_lanes k WHERE k.turn_at IS NOT NULL AND k.lane >"
+    return (
+        "keyed(lane, nth) AS (\n"
+        f"    SELECT ({first} {begin}), 1\n"
+        "     UNION ALL\n"
+        f"    SELECT ({first} keyed.lane), keyed.nth + 1\n"
+        "      FROM keyed\n"
+        "     WHERE keyed.lane IS NOT NULL AND keyed.nth < {limit}\n"
+        ")"
+    )
+
+
+# Not a join: it would read all keyed lanes.
+_HAS_TURNS = "EXISTS (SELECT 1 FROM holdfast_key_lanes k WHERE k.lane = {} AND k.turn_at <= {{now}} LIMIT 1 OFFSET 0)"
+# If more lanes have turns than the limit, those of the queues and types that are asked for are looked up as well.
+_LISTED_KEYS = (
+    "listed AS (\n    SELECT keyed.lane FROM keyed\n     UNION\n    SELECT matching.id\n"
+    "      FROM (SELECT l.id FROM holdfast_lanes l\n"
+    "             WHERE EXISTS (SELECT 1 FROM keyed WHERE keyed.nth = {limit} AND keyed.lane IS NOT NULL)\n"
+    "               AND {any:queues l.queue text} AND {any:types l.type text} AND {has turns:l.id}\n"
+    "             ORDER BY l.id LIMIT {limit}) AS matching\n)"
+)
+
+
+def _levels(asked: str) -> str:
+    """One index probe for each priority of a lane, from the one that is asked for."""
+    return (
+        "levels(lane, priority, nth) AS (\n"
+        f"    SELECT {asked}.lane, {asked}.priority, 1 FROM {{rows:{asked}(lane bigint, priority smallint)}}\n"
+        "     UNION ALL\n"
+        "    SELECT levels.lane, (SELECT max(r.priority) FROM holdfast_ready r "
+        "WHERE r.lane = levels.lane AND r.priority < levels.priority), levels.nth + 1\n"
+        "      FROM levels\n"
+        "     WHERE levels.priority IS NOT NULL AND levels.nth < {limit}\n"
+        ")"
+    )
+
+
+_ANY_KEYED = "EXISTS (SELECT 1 FROM holdfast_key_lanes WHERE turn_at IS NOT NULL)"
+_NOT_PAUSED = (
+    "NOT EXISTS (SELECT 1 FROM holdfast_queues q "
+    "WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0)"
+)
+_LACKED = "EXISTS (SELECT 1 FROM {items:l.%s} AS i WHERE i.value NOT IN (SELECT value FROM {items:%s.offers} AS o))"
+_OPEN_LANE = f"{{any:queues l.queue text}} AND {{any:types l.type text}} AND {_NOT_PAUSED} AND NOT {{blocked:l}}"
+_OPEN_TO_WORKER = (
+    "{open lane} AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t)) "
+    f"AND NOT {_LACKED % ('requires', 'w')}"
+)
+_WAITS = (
+    f"CASE WHEN {_LACKED % ('prefers', 'w')} AND EXISTS (SELECT 1 FROM holdfast_workers other WHERE other.enabled "
+    "AND (other.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:other.tenants} AS t)) "
+    "AND other.last_heartbeat_at >= {now-2 * other.heartbeat_seconds} AND other.liveness <> 'offline' "
+    f"AND NOT {_LACKED % ('prefers', 'other')} AND NOT {_LACKED % ('requires', 'other')} "
+    "AND NOT EXISTS (SELECT 1 FROM holdfast_running held WHERE held.lease_worker = other.id)) "
+    "THEN l.defer_seconds ELSE 0 END"
+)
+LIMITED_BY = ("type", "queue", "tenant")  # the columns of a lane that have limits of their own
+ROUNDING = 1e-6  # of tokens; and of seconds: times are rounded to microseconds
+
+
+def _limits_of(lane: str) -> str:
+    own = " UNION ALL ".join(f"SELECT '{kind}:' || {lane}.{kind} AS name, 1 AS units" for kind in LIMITED_BY)
+    named = f"SELECT p.key, CAST(p.value AS integer) FROM {{pairs:{lane}.limits}} AS p"
+    return f"FROM ({own} UNION ALL {named}) AS wanted JOIN holdfast_limits m ON m.name = wanted.name"
+
+
+def _limited(lane: str) -> str:
+    return f"(EXISTS (SELECT 1 FROM holdfast_limits) AND EXISTS (SELECT 1 {_limits_of(lane)}))"
+
+
+def _blocked(lane: str) -> str:
+    used = "(SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = m.name)"
+    return (
+        f"(EXISTS (SELECT 1 FROM holdfast_limits) AND EXISTS (SELECT 1 {_limits_of(lane)} "
+        "LEFT JOIN holdfast_limit_tokens k ON k.bucket = m.name "
+        f"WHERE m.concurrency < wanted.units + {used} "
+        f"OR {{least}}(wanted.units, m.burst) > {{tokens:m}} + {ROUNDING} * (1 + m.rate)))"
+    )
+
+
+def _next_tokens() -> str:
+    """Of each lane the limit that has tokens last, of all lanes the one that has them first."""
+    missing = "{least}(wanted.units, m.burst) - {tokens:m}"
+    of_lane = (
+        f"SELECT (SELECT max(({missing}) / m.rate) {_limits_of('l')} "
+        "LEFT JOIN holdfast_limit_tokens k ON k.bucket = m.name "
+        f"WHERE m.rate > 0 AND {missing} > {ROUNDING} * (1 + m.rate)) AS seconds FROM {{}} AS lanes "
+        "JOIN holdfast_lanes l ON l.id = lanes.lane WHERE EXISTS (SELECT 1 FROM holdfast_limits)"
+    )
+    both = " UNION ALL ".join(of_lane.replace("{}", lanes) for lanes in ("walk", "keyed"))
+    return f"(SELECT min(waits.seconds) FROM ({both}) AS waits)"
+
+
+def _bucket(name: str) -> str:
+    return "{turn:bucket}" if name == "turn" else name
+
+
+def _limit_of_key(name: str) -> str:
+    """That of one key comes before that of each key."""
+    bucket = _bucket(name)
+    return (
+        f"LEFT JOIN holdfast_limits m ON m.name = CASE WHEN {bucket} IS NOT NULL THEN coalesce("
+        f"(SELECT one.name FROM holdfast_limits one WHERE one.name = {bucket}), 'key:' || l.type) END "
+        f"LEFT JOIN holdfast_limit_tokens k ON k.bucket = {bucket}"
+    )
+
+
+def _used_up(name: str) -> str:
+    used = f"(SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = {_bucket(name)})"
+    return f"coalesce(m.concurrency <= {used}, FALSE)"
+
+
+def _full_key(name: str) -> str:
+    return f"({_used_up(name)} OR coalesce({{tokens:m}} + {ROUNDING} * (1 + m.rate) < 1, FALSE))"
+
+
+_NEXT_TURN = (
+    "(SELECT min((SELECT min(k.turn_at) FROM holdfast_key_lanes k WHERE k.lane = keyed.lane AND k.turn_at > {now})) "
+    "FROM keyed)"
+)
+_TOKENS = "{{least}}({0}.burst, coalesce(k.tokens + {0}.rate * {{seconds since:k.filled_at}}, {0}.burst))"
 _STEP = "CASE WHEN :by_tenant THEN walk.lane | 4294967295 ELSE walk.lane END"
 _BEST = (
-    "WHERE r.lane = wanted.lane AND r.priority >= wanted.floor "
+    "WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling "
     "AND (r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
-    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still only}"
+    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still open}"
 )
-# A claim that has not read the lanes, because there was only one a moment ago, checks that it is still so.
-_STILL_ONLY = (
-    "(CAST(:only AS bigint) IS NULL OR :only = (SELECT min(lane) FROM holdfast_ready) "
-    "AND :only = (SELECT max(lane) FROM holdfast_ready) AND (SELECT enabled FROM holdfast_workers WHERE id = :worker) "
-    "AND NOT EXISTS (SELECT 1 FROM holdfast_lanes l JOIN holdfast_queues q ON q.tenant = l.tenant AND q.name = l.queue "
-    "WHERE l.id = :only AND q.paused_at IS NOT NULL))"
+# A claim that has not read the lanes now, but a moment ago, checks that they are still open and, if there was only one,
+# that it still is the only one.
+_STILL_OPEN = (
+    "(NOT :unread OR (SELECT enabled FROM holdfast_workers WHERE id = :worker) AND NOT EXISTS (SELECT 1 "
+    "FROM holdfast_lanes l WHERE l.id = wanted.lane AND ({limited:l} OR NOT {not paused}))) "
+    "AND (CAST(:only AS bigint) IS NULL OR :only = (SELECT min(lane) FROM holdfast_ready WHERE lane > 0) "
+    "AND :only = (SELECT max(lane) FROM holdfast_ready) AND NOT {any keyed})"
 )
 _BEST_ORDER = "ORDER BY r.priority DESC, r.id LIMIT"
+_TURN_COLUMNS = ("key_lane", "bucket", "turn_at")
+_TURNS = (
+    f"SELECT {', '.join(_TURN_COLUMNS)} FROM holdfast_key_lanes k "
+    "WHERE k.lane = listed.lane AND k.turn_at <= {now} AND NOT EXISTS (SELECT 1 FROM holdfast_key_lanes newer "
+    "WHERE newer.key_lane = k.key_lane AND newer.turn_at > k.turn_at AND newer.turn_at <= {now}) ORDER BY k.turn_at"
+)
 
 
 # The text of a marker; a function gets what follows the colon.
@@ -451,7 +644,28 @@ _SHARED: dict[str, _Text] = {
     "lease ended": _LEASE_ENDED,
     "running": "holdfast_jobs.state = 'running'",
     "walk": _walk,
-    "still only": _STILL_ONLY,
+    "keyed": _keyed,
+    "listed": lambda _: _LISTED_KEYS,
+    "levels": _levels,
+    "turns": "(SELECT count(*) FROM (SELECT 1 FROM holdfast_key_lanes k WHERE k.lane = {0} AND k.turn_at <= {{now}} "
+    "LIMIT 100) AS first)".format,
+    "any keyed": _ANY_KEYED,
+    "has turns": _HAS_TURNS.format,
+    "open lane": _OPEN_LANE,
+    "open to worker": _OPEN_TO_WORKER,
+    "not paused": _NOT_PAUSED,
+    "waits of lane": _WAITS,
+    "limited": _limited,
+    "blocked": _blocked,
+    "tokens": _TOKENS.format,
+    "tokens in": "CASE WHEN {0}.rate > 0 THEN {{greatest}}(0, (1 - {{tokens:{0}}}) / {0}.rate) END".format,
+    "next turn": _NEXT_TURN,
+    "next tokens": _next_tokens(),
+    "limit of key": _limit_of_key,
+    "used up": _used_up,
+    "full key": _full_key,
+    "lane of": "coalesce((SELECT k.lane FROM holdfast_key_lanes k WHERE k.key_lane = {0} LIMIT 1), {0})".format,
+    "still open": _STILL_OPEN,
     "job": _job_columns(),
     "summary": ", ".join(SUMMARY_COLUMNS),
     "event": ", ".join(EVENT_COLUMNS),
@@ -501,6 +715,13 @@ def _sqlite_rows(rows: str) -> str:
     return f"(SELECT {picked} FROM json_each(:{name})) AS {name}"
 
 
+def _sqlite_row(rows: str) -> str:
+    """A single row is bound value by value: to write and to parse JSON would cost as much as the insert of the row."""
+    name, columns = _columns(rows)
+    values = ", ".join(f":{name}.{place} AS {column}" for place, (column, _) in enumerate(columns))
+    return f"(SELECT {values}) AS {name}"
+
+
 def _postgres_in(wanted: str) -> str:
     """An array keeps the planner on the primary key; a join depends on statistics that may not exist yet."""
     name, kind = wanted.split()
@@ -542,6 +763,7 @@ _DIALECT: dict[str, tuple[_Text, _Text]] = {
     "now": (_POSTGRES_NOW, ":now"),
     "skip_locked": ("FOR UPDATE SKIP LOCKED", ""),
     "skip_locked of jobs": ("FOR UPDATE OF holdfast_jobs SKIP LOCKED", ""),
+    "locked row": ("FOR UPDATE", ""),
     "locked": ("FOR UPDATE OF holdfast_jobs", ""),
     "lock_timeout": (_LOCK_TIMEOUT, "coalesce(:lock_timeout, '') IS NOT NULL"),
     # A random part for the claim and a part for each job: a random number for each row costs as much as its event.
@@ -556,6 +778,40 @@ _DIALECT: dict[str, tuple[_Text, _Text]] = {
         "ORDER BY priority DESC, id LIMIT 1) AS head ON TRUE".format,
         "LEFT JOIN holdfast_ready AS head ON head.id = (SELECT r.id FROM holdfast_ready r WHERE r.lane = {} "
         "ORDER BY r.priority DESC, r.id LIMIT 1)".format,
+    ),
+    "head of key lane": (
+        "LEFT JOIN LATERAL (SELECT priority, id, hooked FROM holdfast_ready WHERE lane = turn.key_lane "
+        "ORDER BY priority DESC, id LIMIT 1) AS head ON TRUE",
+        "LEFT JOIN holdfast_ready AS head ON head.id = (SELECT r.id FROM holdfast_ready r "
+        "WHERE r.lane = turn.value->>0 ORDER BY r.priority DESC, r.id LIMIT 1)",
+    ),
+    "head of level": (
+        "JOIN LATERAL (SELECT id, run_at FROM holdfast_ready WHERE lane = levels.lane AND priority = levels.priority "
+        "ORDER BY id LIMIT 1) AS head ON TRUE",
+        "JOIN holdfast_ready AS head ON head.id = (SELECT r.id FROM holdfast_ready r WHERE r.lane = levels.lane "
+        "AND r.priority = levels.priority ORDER BY r.id LIMIT 1)",
+    ),
+    "turns of lane": (
+        f"LEFT JOIN LATERAL ({_TURNS} LIMIT :most) AS turn ON l.id IS NOT NULL",
+        f"LEFT JOIN json_each((SELECT json_group_array(json_array({', '.join(_TURN_COLUMNS)})) FROM ({_TURNS} "
+        "LIMIT :most))) AS turn ON l.id IS NOT NULL",
+    ),
+    "turn": ("turn.{}".format, lambda column: f"turn.value->>{_TURN_COLUMNS.index(column)}"),
+    "rows of key lanes": (
+        "ctid = ANY (ARRAY(SELECT ctid FROM holdfast_key_lanes WHERE key_lane = ANY (:{}::bigint[]) "
+        "FOR UPDATE SKIP LOCKED))".format,
+        "key_lane IN (SELECT value FROM json_each(:{}))".format,
+    ),
+    "pairs": ("json_each_text({}::json)".format, "json_each({})".format),
+    "least": ("least", "min"),
+    "greatest": ("greatest", "max"),
+    "seconds since": (
+        "greatest(0, extract(epoch FROM {{now}} - {}))::float8".format,
+        "max(0, ({{now}} - {}) / 1000000.0)".format,
+    ),
+    "try lock": (
+        f"pg_try_advisory_xact_lock(hashtextextended('{NAMESPACE}:limit:' || {{}}, 0))".format,
+        "TRUE",
     ),
     "picked columns": ("best.place, best.id", "best.value AS id"),
     "best of lane": (
@@ -574,7 +830,8 @@ _DIALECT: dict[str, tuple[_Text, _Text]] = {
     "found": (
         "WITH found AS (\n"
         "    DELETE FROM holdfast_ready AS r USING holdfast_jobs AS j\n"
-        "     WHERE j.id = ANY (:{}::uuid[]) AND r.lane = j.lane AND r.priority = j.priority AND r.id = j.id\n"
+        "     WHERE j.id = ANY (:{}::uuid[])\n"
+        "       AND r.lane = coalesce(j.key_lane, j.lane) AND r.priority = j.priority AND r.id = j.id\n"
         ")\n".format,
         "",
     ),
@@ -586,6 +843,17 @@ _DIALECT: dict[str, tuple[_Text, _Text]] = {
     "drop stale": ("holdfast_drop_stale_ready(:{})".format, "0 * coalesce(:{}, 0)".format),
     "stale batches": ("EXISTS (SELECT 1 FROM holdfast_claim_batches WHERE claimed_at <= {now-1})", "FALSE"),
     "drop batches": ("holdfast_drop_claim_batches({now-1}, {limit})", "0"),
+    "may be expired": (
+        "(SELECT * FROM holdfast_jobs WHERE state = 'running' AND id = ANY (ARRAY(SELECT unnest(ids) "
+        "FROM holdfast_claim_batches WHERE expires_at <= {now} OR claimed_at > {now})))",  # or the clock was set back
+        "holdfast_running",
+    ),
+    "some running": (
+        "EXISTS (SELECT 1 FROM (SELECT ids FROM holdfast_claim_batches ORDER BY claimed_at DESC) AS newest "
+        "WHERE EXISTS (SELECT 1 FROM holdfast_jobs AS running WHERE running.id = ANY (newest.ids) "
+        "AND running.state = 'running' AND {} LIMIT 1 OFFSET 0))".format,
+        "EXISTS (SELECT 1 FROM holdfast_running AS running WHERE {})".format,
+    ),
     "in picked": ("= ANY(ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),
     "in ripe": ("= ANY(ARRAY(SELECT id FROM ripe))", "IN (SELECT id FROM ripe)"),
     "any": (_postgres_any, _sqlite_any),

@@ -2,11 +2,11 @@
 
 -- name: bench_left
 -- The number of unfinished jobs: waiting in their lanes, or running.
-SELECT (SELECT count(*) FROM holdfast_ready WHERE lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type)) AS waiting,
+SELECT (SELECT count(*) FROM holdfast_ready r WHERE {lane of:r.lane} IN (SELECT l.id FROM holdfast_lanes l WHERE l.type = :type)) AS waiting,
        (SELECT count(*) FROM holdfast_running WHERE type = :type) AS running
 
 -- name: bench_waiting
-SELECT id FROM holdfast_ready WHERE lane IN (SELECT id FROM holdfast_lanes WHERE holdfast_lanes.type = :type) ORDER BY id LIMIT {limit}
+SELECT r.id FROM holdfast_ready r WHERE {lane of:r.lane} IN (SELECT l.id FROM holdfast_lanes l WHERE l.type = :type) ORDER BY r.id LIMIT {limit}
 
 -- name: bench_done
 -- From the first claim to the last completion. Ids are in creation order, so `id >= :first` skips older jobs.

@@ -17,46 +17,62 @@ listed AS (
              ORDER BY l.id
              LIMIT {limit}) AS matching
 )
-SELECT listed.lane AS id, l.tenant, l.type, head.priority, head.id AS head, head.hooked, t.weight,
-       l.prefers <> '[]' AS picky,
-       CASE WHEN EXISTS (SELECT 1 FROM {items:l.prefers} AS p WHERE p.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-             AND EXISTS (SELECT 1
-                           FROM holdfast_workers other
-                          WHERE other.enabled
-                            AND (other.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:other.tenants} AS t))
-                            AND other.last_heartbeat_at >= {now-2 * other.heartbeat_seconds}
-                            AND other.liveness <> 'offline'
-                            AND NOT EXISTS (SELECT 1 FROM {items:l.prefers} AS p
-                                             WHERE p.value NOT IN (SELECT value FROM {items:other.offers} AS o))
-                            AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r
-                                             WHERE r.value NOT IN (SELECT value FROM {items:other.offers} AS o))
-                            AND NOT EXISTS (SELECT 1 FROM holdfast_running held WHERE held.lease_worker = other.id))
-            THEN l.defer_seconds
-            ELSE 0
-       END AS waits
+SELECT listed.lane AS id, l.tenant, l.type, l.queue, l.limits, head.priority, head.id AS head, head.hooked, t.weight,
+       l.prefers <> '[]' AS picky, {waits of lane} AS waits, {limited:l} AS limited, {any keyed} AS keyed,
+       NULL AS lane, NULL AS bucket, NULL AS turn_at
   FROM listed
   JOIN holdfast_workers w ON w.id = :worker
   {head of:listed.lane}
-  LEFT JOIN holdfast_lanes l
-    ON l.id = listed.lane
-   AND w.enabled
-   AND {any:queues l.queue text}
-   AND {any:types l.type text}
-   AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
-   AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0)
-   AND {mine or plain head}
+  LEFT JOIN holdfast_lanes l ON l.id = listed.lane AND w.enabled AND {open to worker} AND {mine or plain head}
   LEFT JOIN holdfast_tenants t ON t.name = l.tenant
+
+-- name: open_key_lanes
+-- The keyed lanes whose turn it is, of the lanes after `after` that have any: the first of each, `most` of them. The lanes
+-- are the next ones, or the next that have the queues and types of this worker (`named`). A lane that the worker may not
+-- claim from has no `type`; a keyed lane without claimable jobs has no `head`. `shut`: its bucket has no units or tokens
+-- left.
+WITH RECURSIVE {keyed:after},
+listed AS (
+    SELECT keyed.lane FROM keyed WHERE keyed.lane IS NOT NULL AND NOT :named
+     UNION ALL
+    SELECT matching.id
+      FROM (SELECT l.id
+              FROM holdfast_lanes l
+             WHERE :named
+               AND {any:queues l.queue text}
+               AND {any:types l.type text}
+               AND l.id > :after
+               AND {has turns:l.id}
+             ORDER BY l.id
+             LIMIT {limit}) AS matching
+)
+SELECT {turn:key_lane} AS id, l.tenant, CASE WHEN head.id IS NULL OR {mine or plain head} THEN l.type END AS type, l.queue, l.limits, head.priority, head.id AS head, head.hooked, t.weight,
+       l.prefers <> '[]' AS picky, {waits of lane} AS waits, TRUE AS limited, TRUE AS keyed,
+       listed.lane, {turn:bucket} AS bucket, {turn:turn_at} AS turn_at, {full key:turn} AS shut
+  FROM listed
+  JOIN holdfast_workers w ON w.id = :worker
+  LEFT JOIN holdfast_lanes l ON l.id = listed.lane AND w.enabled AND {open to worker}
+  {turns of lane}
+  {head of key lane}
+  {limit of key:turn}
+  LEFT JOIN holdfast_tenants t ON t.name = l.tenant
+
+-- name: lane_levels
+-- The priorities of the claimable jobs of these lanes, one index probe each, and the oldest job of each priority.
+WITH RECURSIVE {levels:asked}
+SELECT levels.lane, levels.priority, head.id AS head, {seconds since:head.run_at} AS waited
+  FROM levels
+  {head of level}
 
 -- name: claim_jobs
 -- move: claim
 -- gives: lease
 -- From each lane in `wanted` its most urgent jobs, up to `most`, that no other transaction has locked. The constant limit is
 -- for the planner, so that claims of every size share one prepared statement. If `run_at` of a claimable job is in the
--- future, the clock was set back. `only`: see OnlyLanes.
+-- future, the clock was set back. `unread`, `only`: see LaneScope.
 WITH picked AS MATERIALIZED (
     SELECT {picked columns}
-      FROM {rows:wanted(lane bigint, floor smallint, waits float8, most integer)}
+      FROM {rows:wanted(lane bigint, floor smallint, ceiling smallint, waits float8, most integer)}
       {best of lane}
 ){taken}
 UPDATE holdfast_jobs
@@ -70,6 +86,7 @@ UPDATE holdfast_jobs
        lease_worker     = :worker,
        lease_instance   = :instance,
        lease_token      = {token},
+       limited          = :limited,
        lease_expires_at = {now+lease_seconds},
        claimed_at       = {now},
        started_at       = coalesce(started_at, {now}),
@@ -93,7 +110,7 @@ SELECT holdfast_jobs.id, holdfast_jobs.type
   FROM holdfast_ready AS r
   JOIN holdfast_jobs ON holdfast_jobs.id = r.id
  WHERE r.lane = :lane
-   AND r.priority >= :floor
+   AND r.priority BETWEEN :floor AND :ceiling
    AND (r.run_at <= {now-:waits} OR r.run_at > {now+5})
    AND holdfast_jobs.due
    AND holdfast_jobs.attempt < holdfast_jobs.max_attempts
@@ -117,6 +134,7 @@ SELECT holdfast_jobs.id, holdfast_jobs.type
        lease_worker     = :worker,
        lease_instance   = :instance,
        lease_token      = {token},
+       limited          = :limited,
        lease_expires_at = {now+lease_seconds},
        claimed_at       = {now},
        started_at       = coalesce(started_at, {now}),
@@ -146,7 +164,7 @@ RETURNING holdfast_jobs.id
 -- For a claim that found too few jobs: is a delayed job due, has a lease expired, is the worker enabled?
 SELECT w.enabled,
        EXISTS (SELECT 1 FROM holdfast_jobs WHERE parked IN ('waiting', 'retrying') AND parked_at <= {now} AND {mine or plain:holdfast_jobs}) AS ripe,
-       EXISTS (SELECT 1 FROM holdfast_running AS holdfast_jobs
+       EXISTS (SELECT 1 FROM {may be expired} AS holdfast_jobs
                 WHERE {any:queues holdfast_jobs.queue text}
                   AND {mine or plain:holdfast_jobs}
                   AND lease_expires_at <= {now}) AS lost

@@ -1,8 +1,9 @@
 -- name: claimable
 -- One read for an idle worker: is there anything to claim, when is the next delayed job due, has a lease expired? `due`
--- has the same conditions as `open_lanes`; a test compares the two. If there are more lanes than the limit, it is true:
--- the claim finds out.
-WITH RECURSIVE {walk:zero}
+-- has the same conditions as `open_lanes` and `open_key_lanes`; a test compares them. If there are more lanes than the
+-- limit, it is true: the claim finds out.
+WITH RECURSIVE {walk:zero},
+{keyed:zero}
 SELECT w.enabled,
        {now} AS seen_at,
        EXISTS (SELECT 1
@@ -10,15 +11,18 @@ SELECT w.enabled,
                  {head of:walk.lane}
                  JOIN holdfast_lanes l ON l.id = walk.lane
                 WHERE {mine or plain head}
-                  AND {any:queues l.queue text}
-                  AND {any:types l.type text}
-                  AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t))
-                  AND NOT EXISTS (SELECT 1 FROM {items:l.requires} AS r WHERE r.value NOT IN (SELECT value FROM {items:w.offers} AS o))
-                  AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0)
-              )
-       OR EXISTS (SELECT 1 FROM walk WHERE walk.nth = {limit} AND walk.lane IS NOT NULL) AS due,
+                  AND {open to worker})
+       OR EXISTS (SELECT 1
+                    FROM keyed
+                    JOIN holdfast_lanes l ON l.id = keyed.lane
+                   WHERE {open to worker}
+                     AND {has turns:keyed.lane})
+       OR EXISTS (SELECT 1 FROM walk WHERE walk.nth = {limit} AND walk.lane IS NOT NULL)
+       OR EXISTS (SELECT 1 FROM keyed WHERE keyed.nth = {limit} AND keyed.lane IS NOT NULL) AS due,
        {next due} AS next_at,
-       EXISTS (SELECT 1 FROM holdfast_running AS holdfast_jobs
+       {next turn} AS next_turn_at,
+       {next tokens} AS tokens_in,
+       EXISTS (SELECT 1 FROM {may be expired} AS holdfast_jobs
                 WHERE {any:queues holdfast_jobs.queue text}
                   AND {mine or plain:holdfast_jobs}
                   AND lease_expires_at <= {now}) AS lost

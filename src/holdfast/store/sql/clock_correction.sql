@@ -61,6 +61,37 @@ UPDATE holdfast_jobs
  WHERE id {in picked}
 RETURNING id
 
+-- name: turns_set_back
+-- The turn of keyed lanes comes now. If their bucket has no tokens, a claim puts it off again.
+WITH picked AS MATERIALIZED (
+    SELECT key_lane AS id
+      FROM holdfast_key_lanes
+     WHERE turn_at > {now+5}
+     ORDER BY key_lane
+     LIMIT {limit}
+    {skip_locked}
+)
+UPDATE holdfast_key_lanes SET turn_at = {now} WHERE key_lane {in picked} AND turn_at > {now+5} RETURNING key_lane
+
+-- name: tokens_set_back
+-- Buckets keep their tokens and fill from now on.
+WITH picked AS MATERIALIZED (
+    SELECT bucket AS id
+      FROM holdfast_limit_tokens
+     WHERE filled_at > {now+5}
+     ORDER BY bucket
+     LIMIT {limit}
+    {skip_locked}
+)
+UPDATE holdfast_limit_tokens
+   SET full_at   = {now} + (full_at - filled_at),
+       filled_at = {now}
+ WHERE bucket {in picked}
+RETURNING bucket
+
+-- name: limits_set_back
+UPDATE holdfast_limits SET updated_at = {now} WHERE updated_at > {now+5} RETURNING name
+
 -- name: workers_set_back
 -- No heartbeat or registration lies in the future.
 UPDATE holdfast_workers

@@ -6,19 +6,21 @@
 -- one (after a restore it may be another tenant's), or if a type needs hooks of an extension that the caller does not
 -- have.
 INSERT INTO holdfast_jobs (
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
+    id, tenant, type, queue, lane, key_lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
-    payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
-SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state, :actor,
+    payload, tags, trace, partition_key, limit_key, fairness_key, subject, redrive_of, root_id, parent_id, needs)
+SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, fresh.key_lane, kind.lifecycle, kind.policy, kind.moves,
+       kind.state, :actor,
        CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}) <= {now} END,
        coalesce(fresh.priority, 0), kind.version, {pos}, coalesce(fresh.max_attempts, kind.max_attempts),
        coalesce(fresh.run_at, {now+fresh.delay_seconds}, {now}), {now}, {now}, kind.lease_seconds, kind.late_writes,
        fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
-       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.subject, fresh.redrive_of, fresh.root_id,
-       fresh.parent_id, kind.needs
+       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.limit_key, fresh.fairness_key, fresh.subject,
+       fresh.redrive_of, fresh.root_id, fresh.parent_id, kind.needs
   FROM {rows:fresh(id uuid, kind integer, priority smallint, max_attempts integer, run_at timestamptz, delay_seconds float8,
                    payload text, idempotency_key text, fingerprint text, tags text, trace text, partition_key text,
-                   subject text, redrive_of uuid, root_id uuid, parent_id uuid)}
+                   subject text, redrive_of uuid, root_id uuid, parent_id uuid, key_lane bigint, limit_key text,
+                   fairness_key text)}
   JOIN {rows:kind(number integer, tenant text, type text, queue text, lane bigint, lifecycle text, policy integer,
                   moves integer, state text, version integer, lease_seconds float8, late_writes boolean,
                   max_attempts integer, needs text)}
@@ -38,6 +40,23 @@ SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, 
                      AND kept.idempotency_key = fresh.idempotency_key) IS NULL
        END
     ON CONFLICT (tenant, idempotency_key) WHERE key_live DO NOTHING
+RETURNING {moved}
+
+-- name: insert_plain_jobs
+-- create
+-- plain
+-- `insert_jobs` for jobs of one kind that are claimable at once and have no optional column, so no key that may be taken.
+-- It inserts all of them, or none for the same reasons as `insert_jobs`.
+INSERT INTO holdfast_jobs (
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
+    run_at, created_at, updated_at, lease_seconds, late_writes, payload)
+SELECT fresh.id, :tenant, :type, :queue, CAST(:lane AS bigint), :lifecycle, CAST(:policy AS integer),
+       CAST(:moves AS integer), {to:accept}, :actor, TRUE, 0, 1, {pos}, CAST(:max_attempts AS integer), {now}, {now}, {now},
+       CAST(:lease_seconds AS float8), CAST(:late_writes AS boolean), fresh.payload
+  FROM {rows:fresh(id uuid, payload text)}
+ WHERE (SELECT digest FROM holdfast_lanes WHERE id = :lane) = :lane_digest
+   AND (SELECT digest FROM holdfast_policies WHERE id = :policy) = :policy_digest
+   AND NOT EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = :type AND t.needs IS NOT NULL)
 RETURNING {moved}
 
 -- name: needs_of_types
@@ -95,8 +114,8 @@ SELECT id FROM holdfast_tenants WHERE name = :name
 INSERT INTO holdfast_tenants (name) VALUES (:name) ON CONFLICT (name) DO NOTHING RETURNING id
 
 -- name: put_lane
-INSERT INTO holdfast_lanes (id, digest, tenant, queue, type, requires, prefers, defer_seconds)
-SELECT t.id * 4294967296 + {lane number}, :digest, t.name, :queue, :type, :requires, :prefers, :defer_seconds
+INSERT INTO holdfast_lanes (id, digest, tenant, queue, type, requires, prefers, limits, defer_seconds)
+SELECT t.id * 4294967296 + {lane number}, :digest, t.name, :queue, :type, :requires, :prefers, :limits, :defer_seconds
   FROM holdfast_tenants t
  WHERE t.name = :tenant
     ON CONFLICT (digest) DO NOTHING

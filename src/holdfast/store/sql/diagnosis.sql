@@ -21,10 +21,11 @@ SELECT count(*) AS jobs, min(lease_expires_at) AS oldest_at
 
 -- name: waiting_lanes
 -- Lanes with a due job, in a queue that is not paused.
-WITH RECURSIVE {walk:zero}
+WITH RECURSIVE {walk:zero},
+{keyed:zero}
 SELECT l.tenant, l.queue, l.type, l.requires
-  FROM walk
-  JOIN holdfast_lanes l ON l.id = walk.lane
+  FROM (SELECT lane FROM walk UNION SELECT lane FROM keyed) AS waiting
+  JOIN holdfast_lanes l ON l.id = waiting.lane
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL)
  ORDER BY l.queue, l.type, l.id
 

@@ -1,12 +1,13 @@
 -- name: put_job_type
-INSERT INTO holdfast_job_types (name, lifecycle, queue, policy, requires, prefers, schema, declared_by, updated_at)
-VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :schema, :declared_by, {now})
+INSERT INTO holdfast_job_types (name, lifecycle, queue, policy, requires, prefers, limits, schema, declared_by, updated_at)
+VALUES (:name, :lifecycle, :queue, :policy, :requires, :prefers, :limits, :schema, :declared_by, {now})
     ON CONFLICT (name) DO UPDATE
    SET lifecycle   = excluded.lifecycle,
        queue       = excluded.queue,
        policy      = excluded.policy,
        requires    = excluded.requires,
        prefers     = excluded.prefers,
+       limits      = excluded.limits,
        schema      = excluded.schema,
        declared_by = excluded.declared_by,
        conflict    = NULL,
@@ -15,8 +16,8 @@ RETURNING name
 
 -- name: job_types
 -- `machine` is the definition of the lifecycle, NULL for a built-in one.
-SELECT t.name, t.lifecycle, t.queue, t.policy, t.requires, t.prefers, t.schema, t.needs, t.declared_by, t.conflict,
-       l.body AS machine
+SELECT t.name, t.lifecycle, t.queue, t.policy, t.requires, t.prefers, t.limits, t.schema, t.needs, t.declared_by,
+       t.conflict, l.body AS machine
   FROM holdfast_job_types t
   LEFT JOIN holdfast_lifecycles l ON l.name = t.lifecycle
  ORDER BY t.name

@@ -4,7 +4,7 @@
 -- The exact number of claimable jobs, and how long the oldest has waited.
 SELECT l.queue, CAST(sum(r.jobs) AS bigint) AS jobs, min(r.oldest_at) AS oldest_at
   FROM (SELECT lane, count(*) AS jobs, min(run_at) AS oldest_at FROM holdfast_ready GROUP BY lane) AS r
-  JOIN holdfast_lanes l ON l.id = r.lane
+  JOIN holdfast_lanes l ON l.id = {lane of:r.lane}
  GROUP BY l.queue
 
 -- name: top_counts

@@ -20,15 +20,27 @@ SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
   {head of:listed.lane}
   JOIN holdfast_lanes l ON l.id = listed.lane
  WHERE {mine or plain head}
-   AND {any:queues l.queue text}
-   AND {any:types l.type text}
-   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0)
+   AND {open lane}
+
+-- name: open_key_work
+-- The same for lanes that have keyed lanes.
+WITH RECURSIVE {keyed:zero},
+{listed:keys}
+SELECT l.tenant, l.queue, l.type, l.requires, l.prefers, {turns:l.id} AS ready
+  FROM listed
+  JOIN holdfast_lanes l ON l.id = listed.lane
+ WHERE {open lane}
+   AND {has turns:l.id}
 
 -- name: next_open_work
--- When the next delayed job becomes due, and whether a lease has expired.
+-- When the next delayed job becomes due or a limit has tokens again, and whether a lease has expired.
+WITH RECURSIVE {walk:zero},
+{keyed:zero}
 SELECT {now} AS seen_at,
        {next due} AS next_at,
-       EXISTS (SELECT 1 FROM holdfast_running AS holdfast_jobs WHERE {mine or plain:holdfast_jobs} AND lease_expires_at <= {now}) AS lost
+       {next turn} AS next_turn_at,
+       {next tokens} AS tokens_in,
+       EXISTS (SELECT 1 FROM {may be expired} AS holdfast_jobs WHERE {mine or plain:holdfast_jobs} AND lease_expires_at <= {now}) AS lost
 
 -- name: enabled_workers
 SELECT id, tenants, offers FROM holdfast_workers WHERE id {in:ids uuid} AND enabled

@@ -22,7 +22,7 @@ SELECT CASE WHEN d.kind = 'waiting' AND EXISTS (SELECT 1 FROM holdfast_queues q
         SELECT 'created', lane, count(*), min(run_at) FROM holdfast_jobs WHERE parked = 'created' GROUP BY lane
         UNION ALL
         SELECT 'running', lane, count(*), min(run_at) FROM holdfast_running GROUP BY lane) AS d
-  JOIN holdfast_lanes l ON l.id = d.lane
+  JOIN holdfast_lanes l ON l.id = {lane of:d.lane}
 
 -- name: worker_stats
 -- The number of workers of each status, and their slots.

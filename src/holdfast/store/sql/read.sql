@@ -66,7 +66,7 @@ SELECT job_id, name, status, percent, total, done, error, data, started_at, comp
 SELECT job_id, count(*) AS parts FROM holdfast_parts WHERE job_id {in:ids uuid} GROUP BY job_id
 
 -- name: lane
-SELECT tenant, queue, type, requires, prefers, defer_seconds FROM holdfast_lanes WHERE id = :id
+SELECT tenant, queue, type, requires, prefers, limits, defer_seconds FROM holdfast_lanes WHERE id = :id
 
 -- name: ahead_in_lane
 -- The number of jobs ahead of it, counted up to the limit.

@@ -19,6 +19,7 @@ CREATE TABLE holdfast_job_types (
     policy      text        NOT NULL,
     requires    text        NOT NULL,
     prefers     text        NOT NULL,
+    limits      text        NOT NULL DEFAULT '{}',
     schema      text,
     declared_by text,
     conflict    text,
@@ -63,7 +64,7 @@ CREATE SEQUENCE holdfast_lane_numbers;
 -- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
 -- never reads jobs that the worker may not claim. Its id is the id of its tenant times 2^32 plus a number, so that the
 -- lanes of a tenant are neighbours in an index. The digest covers all other columns: together they may exceed the size
--- limit of a PostgreSQL index entry.
+-- limit of a PostgreSQL index entry. `limits`: the named limits of its jobs, with the units that each job takes.
 CREATE TABLE holdfast_lanes (
     id            bigint           PRIMARY KEY,
     digest        text             NOT NULL UNIQUE,
@@ -72,6 +73,7 @@ CREATE TABLE holdfast_lanes (
     type          text             NOT NULL,
     requires      text             NOT NULL,
     prefers       text             NOT NULL,
+    limits        text             NOT NULL DEFAULT '{}',
     defer_seconds double precision NOT NULL
 );
 
@@ -132,6 +134,7 @@ CREATE TABLE holdfast_jobs (
     -- Columns that claim and complete leave alone are first and last, so that the write-ahead log gets only what is between.
     id                  uuid             PRIMARY KEY,
     lane                bigint           NOT NULL,
+    key_lane            bigint,                     -- of a job with a key: see holdfast_key_lanes
     run_at              timestamptz      NOT NULL,
     created_at          timestamptz      NOT NULL,
     lease_seconds       double precision NOT NULL,
@@ -150,6 +153,7 @@ CREATE TABLE holdfast_jobs (
     lost                integer          NOT NULL DEFAULT 0,
     state               text             NOT NULL,
     moved_by            text             NOT NULL,  -- the actor of the last event
+    limited             boolean,                    -- of a running job: it holds units of limits
     due                 boolean,                    -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
     came_from           text,                       -- the state before this one
     reason              text,                       -- why it is in this state
@@ -185,6 +189,8 @@ CREATE TABLE holdfast_jobs (
     key_live            boolean,
     fingerprint         text,
     partition_key       text,
+    limit_key           text,
+    fairness_key        text,
     subject             text,
     redrive_of          uuid,
     root_id             uuid,
@@ -203,7 +209,7 @@ CREATE INDEX holdfast_jobs_of_parent ON holdfast_jobs (parent_id, id) WHERE pare
 -- The claimable jobs: each job with `due` has one row here. It is inserted with the job or by its trigger, and deleted by
 -- the claim or by the trigger. Only who has locked the job touches it, so it needs no lock of its own.
 CREATE TABLE holdfast_ready (
-    lane     bigint      NOT NULL,
+    lane     bigint      NOT NULL,     -- `key_lane` of a job with a key, `lane` of others
     priority smallint    NOT NULL,
     hooked   boolean     NOT NULL,     -- the job needs hooks of extensions
     id       uuid        NOT NULL,
@@ -230,9 +236,63 @@ CREATE FUNCTION holdfast_drop_stale_ready(lanes bigint[]) RETURNS bigint LANGUAG
     SELECT count(*) FROM dropped
 $$;
 
--- The running jobs: the ids that each claim has leased, until maintenance finds that all of them have ended.
+-- Limits --------------------------------------------------------------------------------------------------------------
+
+-- What bounds the claims of jobs: `type:NAME`, `queue:NAME`, `tenant:NAME`, `key:TYPE` (for each key of the type),
+-- `key:TYPE KEY` (for this one), or a name of its own. `rate`: units a second, `burst`: those that may be saved up.
+-- `declared`: what the app declares, as JSON. `set_by`: the operator who set other values.
+CREATE TABLE holdfast_limits (
+    name        text             PRIMARY KEY,
+    concurrency integer          CHECK (concurrency >= 0),
+    rate        double precision CHECK (rate >= 0),
+    burst       double precision CHECK (burst >= 1),
+    declared    text,
+    set_by      text,
+    updated_at  timestamptz      NOT NULL,
+    CHECK ((rate IS NULL) = (burst IS NULL))
+);
+
+-- The units that running jobs hold. A bucket is a limit, or one key of a limit: `key:TYPE KEY`. The claim inserts them
+-- while it holds the lock of the bucket; the trigger deletes them when the job is no longer running.
+CREATE TABLE holdfast_limit_units (
+    bucket text    NOT NULL,
+    job_id uuid    NOT NULL,
+    units  integer NOT NULL,
+    PRIMARY KEY (bucket, job_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX holdfast_limit_units_of_job ON holdfast_limit_units (job_id);
+
+-- The tokens of buckets with a rate, as of `filled_at`. A bucket without a row is full.
+CREATE TABLE holdfast_limit_tokens (
+    bucket    text             PRIMARY KEY,
+    tokens    double precision NOT NULL,
+    filled_at timestamptz      NOT NULL,
+    full_at   timestamptz      NOT NULL
+);
+
+-- The keyed lanes that may have claimable jobs: each limit key and each fairness key of a lane has its own, with a number
+-- below 0, so that a claim does not walk over them. A claim takes them in the order of `turn_at`; NULL: all units of the
+-- bucket are held. A row is inserted where a job becomes claimable or frees its units, unless the lane has one; a claim
+-- replaces the rows that it sees by one.
+CREATE TABLE holdfast_key_lanes (
+    lane     bigint NOT NULL,
+    key_lane bigint NOT NULL,
+    bucket   text,
+    turn_at  timestamptz
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX holdfast_key_lanes_turn ON holdfast_key_lanes (lane, turn_at) WHERE turn_at IS NOT NULL;
+CREATE INDEX holdfast_key_lanes_of ON holdfast_key_lanes (key_lane);
+CREATE INDEX holdfast_key_lanes_full ON holdfast_key_lanes (bucket) WHERE turn_at IS NULL;
+
+-- Running jobs ----------------------------------------------------------------------------------------------------------
+
+-- The running jobs: the ids that each claim has leased, until maintenance finds that all of them have ended. None of their
+-- leases expires before `expires_at`, as long as the clock is not set back.
 CREATE TABLE holdfast_claim_batches (
     claimed_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
     ids        uuid[]      NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
@@ -260,8 +320,7 @@ CREATE FUNCTION holdfast_drop_claim_batches(before timestamptz, most integer) RE
            SET ids = old.held
           FROM old
          WHERE holdfast_claim_batches.ctid = old.place
-           AND old.held <> '{}'
-           AND cardinality(old.held) * 2 <= cardinality(old.ids)
+           AND cardinality(old.held) BETWEEN 1 AND cardinality(old.ids) / 2
     )
     SELECT count(*) FROM dropped
 $$;
@@ -318,7 +377,7 @@ BEGIN
         IF OLD.state = 'running' AND OLD.moves & 16 <> 0 AND NEW.moved_by = 'worker' AND NEW.epoch = OLD.epoch
            AND NEW.attempt = OLD.attempt AND NEW.percent BETWEEN 0 AND 100
            AND NEW.due IS NULL AND NEW.finished_at IS NOT NULL AND NEW.lease_expires_at IS NULL
-           AND NEW.parent_id IS NULL THEN
+           AND NEW.parent_id IS NULL AND OLD.limited IS NULL THEN
             RETURN NEW;
         END IF;
     ELSIF NEW.state = 'running' AND OLD.state = 'queued' THEN
@@ -356,6 +415,46 @@ END $$;
 CREATE TRIGGER holdfast_jobs_fixed BEFORE UPDATE OF id, tenant, moves, priority, key_live, idempotency_key
     ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_check_fixed();
 
+-- The bucket of a job's limit key.
+CREATE FUNCTION holdfast_key_bucket(job holdfast_jobs) RETURNS text LANGUAGE sql IMMUTABLE AS
+    $$ SELECT 'key:' || job.type || ' ' || job.limit_key $$;
+
+-- The job makes its keyed lane claimable, unless a row does so already; one of a full bucket does, if no units were freed.
+-- The lock keeps claims from deleting that row before this transaction has ended, and neither waits for the other.
+CREATE FUNCTION holdfast_open_key_lane(job holdfast_jobs, freed boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN  -- else a lock may fail the whole transaction
+        PERFORM 1
+           FROM holdfast_key_lanes
+          WHERE key_lane = job.key_lane
+            AND (turn_at IS NOT NULL OR NOT freed)
+          LIMIT 1
+            FOR KEY SHARE SKIP LOCKED;
+    END IF;
+    IF NOT FOUND THEN
+        INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
+        VALUES (job.lane, job.key_lane, holdfast_key_bucket(job), job.updated_at);
+    END IF;
+END $$;
+
+-- The job is no longer running: lanes whose bucket was full have another turn.
+CREATE FUNCTION holdfast_free_units(job holdfast_jobs) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM holdfast_limit_units WHERE job_id = job.id;
+    IF job.limit_key IS NOT NULL THEN
+        PERFORM holdfast_open_key_lane(job, TRUE);
+        INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
+        SELECT DISTINCT lane, key_lane, bucket, job.updated_at
+          FROM holdfast_key_lanes AS waiting
+         WHERE bucket = holdfast_key_bucket(job)
+           AND turn_at IS NULL
+           AND NOT EXISTS (SELECT 1
+                             FROM holdfast_key_lanes AS open
+                            WHERE open.key_lane = waiting.key_lane
+                              AND open.turn_at IS NOT NULL);
+    END IF;
+END $$;
+
 -- The columns of a job that say in which list it is, and its row in holdfast_ready.
 CREATE FUNCTION holdfast_place_job(before holdfast_jobs, job holdfast_jobs) RETURNS holdfast_jobs LANGUAGE plpgsql AS $$
 BEGIN
@@ -368,14 +467,22 @@ BEGIN
                           ELSE coalesce(job.finished_at, job.run_at) END;
     -- A claim deletes the row itself, in the statement that updates the job.
     IF before.due AND job.state <> 'running'
-       AND (job.due IS NOT TRUE OR before.lane <> job.lane OR before.priority <> job.priority
-            OR before.run_at <> job.run_at OR (before.needs IS NULL) <> (job.needs IS NULL)) THEN
-        DELETE FROM holdfast_ready WHERE lane = before.lane AND priority = before.priority AND id = before.id;
+       AND (job.due IS NOT TRUE OR before.lane <> job.lane OR before.key_lane IS DISTINCT FROM job.key_lane
+            OR before.priority <> job.priority OR before.run_at <> job.run_at
+            OR (before.needs IS NULL) <> (job.needs IS NULL)) THEN
+        DELETE FROM holdfast_ready
+         WHERE lane = coalesce(before.key_lane, before.lane) AND priority = before.priority AND id = before.id;
         before.due := FALSE;
     END IF;
     IF job.due AND before.due IS NOT TRUE THEN
         INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at)
-        VALUES (job.lane, job.priority, job.needs IS NOT NULL, job.id, job.run_at);
+        VALUES (coalesce(job.key_lane, job.lane), job.priority, job.needs IS NOT NULL, job.id, job.run_at);
+        IF job.key_lane IS NOT NULL THEN
+            PERFORM holdfast_open_key_lane(job, FALSE);
+        END IF;
+    END IF;
+    IF before.limited AND before.state = 'running' AND job.state <> 'running' THEN
+        PERFORM holdfast_free_units(job);
     END IF;
     IF job.parent_id IS NOT NULL AND job.finished_at IS NOT NULL THEN
         PERFORM holdfast_child_ended(job.parent_id, job.updated_at);
@@ -439,6 +546,8 @@ BEGIN
         IF NEW.due IS NOT TRUE THEN
             NEW.parked := CASE NEW.state WHEN 'queued' THEN 'waiting' ELSE NEW.state END;
             NEW.parked_at := CASE NEW.state WHEN 'queued' THEN NEW.run_at ELSE NEW.created_at END;
+        ELSIF NEW.key_lane IS NOT NULL THEN
+            PERFORM holdfast_open_key_lane(NEW, FALSE);
         END IF;
         RETURN NEW;
     END IF;

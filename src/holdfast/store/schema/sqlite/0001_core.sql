@@ -20,6 +20,7 @@ CREATE TABLE holdfast_job_types (
     policy      text    NOT NULL,
     requires    text    NOT NULL,
     prefers     text    NOT NULL,
+    limits      text    NOT NULL DEFAULT '{}',
     schema      text,
     declared_by text,
     conflict    text,
@@ -61,7 +62,8 @@ INSERT INTO holdfast_tenants (name) VALUES ('default');
 
 -- A lane is the set of jobs that the same workers may claim. A claim selects lanes first, then the head of each, so it
 -- never reads jobs that the worker may not claim. Its id is the id of its tenant times 2^32 plus a number, so that the
--- lanes of a tenant are neighbours in an index. The digest covers all other columns.
+-- lanes of a tenant are neighbours in an index. The digest covers all other columns. `limits`: the named limits of its
+-- jobs, with the units that each job takes.
 CREATE TABLE holdfast_lanes (
     id            integer NOT NULL PRIMARY KEY,
     digest        text    NOT NULL UNIQUE,
@@ -70,6 +72,7 @@ CREATE TABLE holdfast_lanes (
     type          text    NOT NULL,
     requires      text    NOT NULL,
     prefers       text    NOT NULL,
+    limits        text    NOT NULL DEFAULT '{}',
     defer_seconds real    NOT NULL
 ) STRICT;
 
@@ -132,12 +135,14 @@ CREATE TABLE holdfast_jobs (
     type                text    NOT NULL,
     queue               text    NOT NULL,
     lane                integer NOT NULL,
+    key_lane            integer,                  -- of a job with a key: see holdfast_key_lanes
     lifecycle           text    NOT NULL,
     policy              integer NOT NULL,
     moves               integer NOT NULL,         -- a bit per legal pair of states, fixed at insert
     state               text    NOT NULL,
     came_from           text,                     -- the state before this one
     moved_by            text    NOT NULL,         -- the actor of the last event
+    limited             integer,                  -- of a running job: it holds units of limits
     reason              text,                     -- why it is in this state
     due                 integer,                  -- TRUE: claimable now; FALSE: waits for run_at; NULL: neither
     priority            integer NOT NULL CHECK (priority BETWEEN -100 AND 100),
@@ -176,6 +181,8 @@ CREATE TABLE holdfast_jobs (
     tags                text,
     trace               text,
     partition_key       text,
+    limit_key           text,
+    fairness_key        text,
     subject             text,
     redrive_of          text,
     root_id             text,
@@ -214,7 +221,7 @@ CREATE TABLE holdfast_jobs (
     CONSTRAINT holdfast_jobs_moved_by CHECK (moved_by IN ('client', 'api', 'worker', 'system'))
 ) STRICT;
 
-CREATE INDEX holdfast_jobs_claim ON holdfast_jobs (lane, priority DESC, id) WHERE due;
+CREATE INDEX holdfast_jobs_claim ON holdfast_jobs (coalesce(key_lane, lane), priority DESC, id) WHERE due;
 CREATE INDEX holdfast_jobs_running ON holdfast_jobs (id) WHERE state = 'running';
 CREATE INDEX holdfast_jobs_parked ON holdfast_jobs (parked, parked_at) WHERE parked IS NOT NULL;
 CREATE UNIQUE INDEX holdfast_jobs_key_once ON holdfast_jobs (tenant, idempotency_key) WHERE key_live;
@@ -224,7 +231,89 @@ CREATE INDEX holdfast_jobs_of_parent ON holdfast_jobs (parent_id, id) WHERE pare
 
 -- The claimable jobs, and the running ones: tables of their own on PostgreSQL.
 CREATE VIEW holdfast_ready AS
-    SELECT lane, priority, needs IS NOT NULL AS hooked, id, run_at FROM holdfast_jobs WHERE due;
+    SELECT coalesce(key_lane, lane) AS lane, priority, needs IS NOT NULL AS hooked, id, run_at FROM holdfast_jobs WHERE due;
+
+-- Limits --------------------------------------------------------------------------------------------------------------
+
+-- What bounds the claims of jobs: `type:NAME`, `queue:NAME`, `tenant:NAME`, `key:TYPE` (for each key of the type),
+-- `key:TYPE KEY` (for this one), or a name of its own. `rate`: units a second, `burst`: those that may be saved up.
+-- `declared`: what the app declares, as JSON. `set_by`: the operator who set other values.
+CREATE TABLE holdfast_limits (
+    name        text    NOT NULL PRIMARY KEY,
+    concurrency integer CHECK (concurrency >= 0),
+    rate        real    CHECK (rate >= 0),
+    burst       real    CHECK (burst >= 1),
+    declared    text,
+    set_by      text,
+    updated_at  integer NOT NULL,
+    CHECK ((rate IS NULL) = (burst IS NULL))
+) STRICT;
+
+-- The units that running jobs hold. A bucket is a limit, or one key of a limit: `key:TYPE KEY`. The claim inserts them; a
+-- trigger deletes them when the job is no longer running.
+CREATE TABLE holdfast_limit_units (
+    bucket text    NOT NULL,
+    job_id text    NOT NULL,
+    units  integer NOT NULL,
+    PRIMARY KEY (bucket, job_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX holdfast_limit_units_of_job ON holdfast_limit_units (job_id);
+
+-- The tokens of buckets with a rate, as of `filled_at`. A bucket without a row is full.
+CREATE TABLE holdfast_limit_tokens (
+    bucket    text    NOT NULL PRIMARY KEY,
+    tokens    real    NOT NULL,
+    filled_at integer NOT NULL,
+    full_at   integer NOT NULL
+) STRICT;
+
+-- The keyed lanes that may have claimable jobs: each limit key and each fairness key of a lane has its own, with a number
+-- below 0, so that a claim does not walk over them. A claim takes them in the order of `turn_at`; NULL: all units of the
+-- bucket are held. A claim replaces the rows that it sees by one.
+CREATE TABLE holdfast_key_lanes (
+    lane     integer NOT NULL,
+    key_lane integer NOT NULL,
+    bucket   text,
+    turn_at  integer
+) STRICT;
+
+CREATE INDEX holdfast_key_lanes_turn ON holdfast_key_lanes (lane, turn_at) WHERE turn_at IS NOT NULL;
+CREATE INDEX holdfast_key_lanes_of ON holdfast_key_lanes (key_lane);
+CREATE INDEX holdfast_key_lanes_full ON holdfast_key_lanes (bucket) WHERE turn_at IS NULL;
+
+-- A job makes its keyed lane claimable.
+CREATE TRIGGER holdfast_jobs_key_created AFTER INSERT
+    ON holdfast_jobs WHEN NEW.key_lane IS NOT NULL AND NEW.due
+BEGIN
+    INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
+    SELECT NEW.lane, NEW.key_lane, 'key:' || NEW.type || ' ' || NEW.limit_key, NEW.updated_at
+     WHERE NOT EXISTS (SELECT 1 FROM holdfast_key_lanes WHERE key_lane = NEW.key_lane);
+END;
+
+CREATE TRIGGER holdfast_jobs_key_due AFTER UPDATE OF due
+    ON holdfast_jobs WHEN NEW.key_lane IS NOT NULL AND NEW.due AND OLD.due IS NOT TRUE
+BEGIN
+    INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
+    SELECT NEW.lane, NEW.key_lane, 'key:' || NEW.type || ' ' || NEW.limit_key, NEW.updated_at
+     WHERE NOT EXISTS (SELECT 1 FROM holdfast_key_lanes WHERE key_lane = NEW.key_lane);
+END;
+
+-- A job is no longer running: lanes whose bucket was full have another turn.
+CREATE TRIGGER holdfast_jobs_free_units AFTER UPDATE OF state
+    ON holdfast_jobs WHEN OLD.limited AND OLD.state = 'running' AND NEW.state <> 'running'
+BEGIN
+    DELETE FROM holdfast_limit_units WHERE job_id = NEW.id;
+    INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
+    SELECT DISTINCT lane, key_lane, bucket, NEW.updated_at
+      FROM holdfast_key_lanes AS waiting
+     WHERE bucket = 'key:' || NEW.type || ' ' || NEW.limit_key
+       AND turn_at IS NULL
+       AND NOT EXISTS (SELECT 1
+                         FROM holdfast_key_lanes AS open
+                        WHERE open.key_lane = waiting.key_lane
+                          AND open.turn_at IS NOT NULL);
+END;
 
 CREATE VIEW holdfast_running AS SELECT * FROM holdfast_jobs WHERE state = 'running';
 
@@ -255,11 +344,11 @@ CREATE INDEX holdfast_kept_keys_over ON holdfast_kept_keys (expires_at) WHERE ex
 
 -- The only allowed change of a finished row: a later create takes over its idempotency key.
 CREATE TRIGGER holdfast_jobs_final BEFORE UPDATE OF
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, came_from, moved_by, reason, due, priority, version, pos, epoch,
+    id, tenant, type, queue, lane, key_lane, lifecycle, policy, moves, state, came_from, moved_by, limited, reason, due, priority, version, pos, epoch,
     attempt, max_attempts, failures, lost, run_at, created_at, updated_at, started_at, claimed_at, progress_at,
     finished_at, cancel_requested_at, lease_seconds, late_writes, lease_worker, lease_instance, lease_token,
     lease_expires_at, idempotency_key, fingerprint, payload,
-    result, error, step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, subject, redrive_of, root_id,
+    result, error, step, percent, counters, eta_at, checkpoint, tags, trace, partition_key, limit_key, fairness_key, subject, redrive_of, root_id,
     parent_id, needs, woken_epoch
     ON holdfast_jobs WHEN OLD.finished_at IS NOT NULL
 BEGIN

@@ -1,0 +1,68 @@
+"""The lanes that claims of one kind see: read now, or by an earlier claim of this process."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from holdfast.engine.context import EngineContext
+from holdfast.engine.lanes import Window, is_plain, open_key_lanes, open_lanes
+from holdfast.engine.limited import Taken
+from holdfast.store import Tx, q
+
+SCOPES_MAX = 1000  # of claims of this process, remembered
+UNREAD_SECONDS = 1.0  # the worker may register again, with other capabilities
+
+_Known = TypeVar("_Known")
+
+
+class LaneScope:
+    """What a claim asks for, and what earlier claims of the same have read: the lane that was the only one with jobs,
+    or lanes whose turn has not come. A claim from these checks by itself that they are still open."""
+
+    def __init__(self, ctx: EngineContext, **asked: Any) -> None:
+        self._ctx, self._asked = ctx, asked
+        self._key = tuple(tuple(names) if isinstance(names, list) else names for names in asked.values())
+
+    @property
+    def only(self) -> int | None:
+        if self._ctx.limits.ageing_seconds is not None:
+            return None
+        lane, until = self._ctx.only_lanes.get(self._key, (None, 0.0))
+        return lane if self._ctx.clock.monotonic() < until else None
+
+    def left_lanes(self) -> Window | None:
+        lanes, until = self._ctx.left_lanes.pop(self._key, ([], 0.0))
+        return Window(lanes, until=until) if lanes and self._ctx.clock.monotonic() < until else None
+
+    def keep(self, window: Window, taken: Taken) -> None:
+        """If there are more lanes than one read sees, those that this claim did not take from are for the next."""
+        ctx = self._ctx
+        if window.complete or ctx.limits.ageing_seconds is not None:
+            return
+        left = [lane for lane in window.lanes if lane["id"] not in taken.lanes and is_plain(lane)]
+        left = [lane for lane in left if not ctx.hooks.needs_of(lane["type"])]
+        _remember(ctx.left_lanes, self._key, (left, window.until or ctx.clock.monotonic() + UNREAD_SECONDS))
+
+    async def open_lanes(self, tx: Tx, jobs: int) -> Window:
+        ctx = self._ctx
+        query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
+        window = await open_lanes(tx, query, ctx.lane_cursors, most=most, jobs=jobs, **self._asked)
+        if not window.lanes or window.lanes[0]["keyed"]:
+            window = await self._with_keyed(tx, window, jobs)
+        if window.only is None or ctx.hooks.needs_of(window.lanes[0]["type"]):
+            ctx.only_lanes.pop(self._key, None)
+        else:
+            _remember(ctx.only_lanes, self._key, (window.only, ctx.clock.monotonic() + UNREAD_SECONDS))
+        return window
+
+    async def _with_keyed(self, tx: Tx, plain: Window, jobs: int) -> Window:
+        ctx = self._ctx
+        keyed = await open_key_lanes(tx, ctx.mine(q.open_key_lanes), ctx.lane_cursors, jobs=jobs, **self._asked)
+        complete = plain.complete and keyed.complete
+        return Window([*plain.lanes, *keyed.lanes], complete, shut=keyed.shut)
+
+
+def _remember(home: dict[tuple[object, ...], _Known], key: tuple[object, ...], known: _Known) -> None:
+    if len(home) >= SCOPES_MAX:
+        home.clear()
+    home[key] = known
