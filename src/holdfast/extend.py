@@ -26,6 +26,7 @@ from holdfast.manifest import Manifest
 from holdfast.model import key
 from holdfast.model.derived_key import derived_key
 from holdfast.model.json import encode_object
+from holdfast.model.limits import Limit
 from holdfast.model.names import kind_of, quoted
 from holdfast.observe.extension_metrics import (
     SECONDS,
@@ -138,6 +139,7 @@ class Extension(Definitions):
         self.given_settings: msgspec.Struct | None = None
         self._read_settings: msgspec.Struct | None = None
         self.handlers: dict[str, Handler] = {}
+        self.named_limits: dict[str, Limit] = {}
         self.own_lifecycles = tuple(lifecycles)
         self.lifecycles = Lifecycles(*self.own_lifecycles)
         self.tasks: list[Task] = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.assembly.brokers import open_dispatch
 from holdfast.batching import Batcher
@@ -15,11 +16,11 @@ from holdfast.engine import Created, Engine, EngineLimits, Retention
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.errors import StoreError
-from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.maintenance.maintainer import ExtensionMaintainer
 from holdfast.model import NewJob
+from holdfast.model.limits import NO_KEY_FUNCTIONS, KeyFunctions, Limit
 from holdfast.observe.logs import job_lines
 from holdfast.observe.transition_log import TransitionLog
 from holdfast.settings import Settings, load, migrate_command
@@ -27,6 +28,9 @@ from holdfast.store import PostgresStore, SqliteStore, open_store
 from holdfast.store.notify import Notifier, hint_sender, queue_waker
 from holdfast.store.result_signals import result_signals
 from holdfast.store.wake_sockets import WakeSender
+
+if TYPE_CHECKING:
+    from holdfast.extend import Extension  # imports a web server, which a heartbeat process does not need
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ class AppParts:
     reference: str = ""
     extensions: tuple[Extension, ...] = ()
     hooks: Hooks | None = None  # of the extensions
+    key_functions: Callable[[str], KeyFunctions] = lambda _: NO_KEY_FUNCTIONS  # by job type
+    named_limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 async def open_engine(
@@ -76,9 +82,11 @@ async def open_app_engine(settings: Settings, app: AppParts) -> Engine:
             error_max_chars=settings.error_max_chars,
             worker_json_bytes_max=settings.worker_json_max_bytes,
             hook_seconds=settings.hook_timeout_seconds,
+            ageing_seconds=settings.priority_ageing_seconds,
         ),
         policy_settings=policies,
     )
+    engine.ctx.registry.key_functions, engine.ctx.registry.named_limits = app.key_functions, app.named_limits
     if (log := job_lines()) is not None:
         engine.ctx.observers.append(TransitionLog(log, engine.ctx.lifecycles))
     if not all_are_ours:

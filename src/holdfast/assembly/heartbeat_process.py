@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from holdfast.ids import Ids
 from holdfast.model.process_role import name_process
 from holdfast.observe.logs import Logs, configure
 from holdfast.settings import Settings
-from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.heartbeat.heartbeater import DATABASE, HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.heartbeat.loop import HeartbeatLoop
 from holdfast.worker.processes.parent_death import die_with_parent
@@ -65,6 +66,9 @@ def main() -> None:
         signal.signal(stop, signal.SIG_IGN)
     unblock_signals()
     name_process("worker heartbeat")
+    if DATABASE in sys.argv:  # while its worker registers
+        for name in ("holdfast.assembly.engine", "holdfast.worker.sources.database"):
+            import_module(name)
     try:
         asyncio.run(_main())
     except HoldfastError as error:

@@ -37,6 +37,7 @@ from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executor import HandlerResources
 from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
+from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.loop_watch import watched
 from holdfast.worker.processes.process_pool import ProcessPool
 from holdfast.worker.runtime import Worker
@@ -67,6 +68,7 @@ class WorkerOptions:
     server: str | None = None  # its URL; None: the worker uses the database itself
     metrics: WorkerCounters | None = None  # to be updated, where they are exported
     leave: Callable[[], Awaitable[None]] | None = None  # exits the process, where it is ours to exit
+    heartbeater: Heartbeater | None = None  # spawned ahead
 
 
 @dataclass
@@ -83,16 +85,17 @@ async def work(app: App, options: WorkerOptions, *, stop: asyncio.Event, on_read
     """Work until `stop` is set and every job is finished or released. Threads of the worker may still be running."""
     slots, loops = options.concurrency or app.settings.concurrency, Loops(app.clock, app.ids)
     async with contextlib.AsyncExitStack() as stack:
+        heartbeater = options.heartbeater or await spawn_heartbeater(options.server)
+        stack.push_async_callback(heartbeater.close)
         opening = (
             _server_backend(app, options, slots) if options.server else _database_backend(app, options, slots, loops)
         )
         backend = await stack.enter_async_context(opening)
         inner = await stack.enter_async_context(contextlib.AsyncExitStack())  # closed before jobs are released
-        worker = await _open_worker(app, options, backend, slots, inner)
+        worker = await _open_worker(app, options, backend, heartbeater.table, inner)
         if options.metrics is not None:
             options.metrics.of(worker, loops)
-        heartbeater = await _start_heartbeats(app, worker, backend, loops)
-        stack.push_async_callback(heartbeater.close)
+        _start_heartbeats(heartbeater, app, worker, backend, loops)
         inner.enter_context(watched(lambda: worker.slots.lease_table.header().tick, worker.slots.running))
         stopping = asyncio.create_task(_stop_when_set(stop, worker))
         try:
@@ -110,9 +113,9 @@ async def work(app: App, options: WorkerOptions, *, stop: asyncio.Event, on_read
 
 
 async def _open_worker(
-    app: App, options: WorkerOptions, backend: WorkerBackend, slots: int, stack: contextlib.AsyncExitStack
+    app: App, options: WorkerOptions, backend: WorkerBackend, table: LeaseTable, stack: contextlib.AsyncExitStack
 ) -> Worker:
-    settings = app.settings
+    settings, slots = app.settings, options.concurrency or app.settings.concurrency
     traced = exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
     return Worker(
         backend.source,
@@ -132,20 +135,26 @@ async def _open_worker(
             metrics=options.metrics,
             traces=await stack.enter_async_context(traced),
         ),
+        lease_table=table,
         clock=app.clock,
         ids=app.ids,
         attempt_log=AttemptLog(job_lines(), app.lifecycles),
     )
 
 
-async def _start_heartbeats(app: App, worker: Worker, backend: WorkerBackend, loops: Loops) -> Heartbeater:
+async def spawn_heartbeater(server: str | None) -> Heartbeater:
+    """Before the database is opened: then its heartbeat process is ready when the worker is."""
+    return await Heartbeater.spawn(LeaseTable.create(), database=server is None)
+
+
+def _start_heartbeats(heartbeater: Heartbeater, app: App, worker: Worker, backend: WorkerBackend, loops: Loops) -> None:
     def on_result(result: HeartbeatResult) -> None:
         worker.on_heartbeat(result)
         backend.on_fleet(result.fleet)
 
     settings = app.settings
     spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **backend.heartbeat}
-    return await Heartbeater.start(worker.slots.lease_table, spec, on_result, loops)
+    heartbeater.start(spec, on_result, loops)
 
 
 @contextlib.asynccontextmanager

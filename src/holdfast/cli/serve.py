@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import AsyncIterator
@@ -16,7 +15,7 @@ import msgspec
 from holdfast.cli.app_option import named_app
 from holdfast.cli.database import settings_of
 from holdfast.cli.parser import command
-from holdfast.cli.service import configure_logging, stop_on_signals
+from holdfast.cli.service import collect_garbage_seldom, configure_logging, stop_on_signals
 from holdfast.redaction import know
 from holdfast.settings import Settings, load
 
@@ -69,18 +68,11 @@ async def _run(settings: Settings, app: App | None, options: argparse.Namespace)
         exported("holdfast-server", wanted=settings.traces),
         server_of(settings, app, options.host) as server,
     ):
-        _tune_garbage_collection()
+        collect_garbage_seldom(COLLECT_AFTER)
         async with served(server, host=options.host, port=options.port) as url:
             log.info("ready: %s, API documentation at %s/docs", url, url)
             await stop.wait()
     return 0
-
-
-def _tune_garbage_collection() -> None:
-    """Freeze the objects of the startup, and collect seldom: requests create few reference cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 50)
 
 
 @asynccontextmanager

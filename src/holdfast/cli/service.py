@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -13,6 +14,8 @@ from holdfast.cli.exit_codes import code_of_signal
 from holdfast.observe.logs import Logs, configure, installed
 from holdfast.settings import Settings, secrets_in, wants_colour
 
+DEFAULT_THRESHOLD = gc.get_threshold()  # of this version of Python
+
 log = logging.getLogger("holdfast")
 
 
@@ -21,6 +24,15 @@ def configure_logging(settings: Settings) -> None:
     wanted = Logs(settings.log_format, settings.log_level, settings.log_jobs, secrets_in(settings), wants_colour())
     if (log := installed()) is None or log.logs != wanted:
         configure(wanted)
+
+
+def collect_garbage_seldom(objects: int) -> None:
+    """Once in so many allocations, and never again what the startup left: requests and jobs create few reference
+    cycles. Not if the app has its own settings."""
+    if gc.get_threshold() == DEFAULT_THRESHOLD:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(objects, 20, 50)
 
 
 def exit_now(code: int = 0) -> NoReturn:

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.cli.app_option import required_app
 from holdfast.cli.exit_codes import code_of_signal
 from holdfast.cli.parser import command, names
-from holdfast.cli.service import configure_logging, exit_now, stop_on_signals
+from holdfast.cli.service import collect_garbage_seldom, configure_logging, exit_now, stop_on_signals
 from holdfast.errors import Invalid, InvalidField, Unauthorized
 from holdfast.observe.logs import quiet_transitions
 from holdfast.observe.tracing import require_traces
@@ -29,11 +29,13 @@ from holdfast.worker.processes.supervisor_protocol import NOW, READY, STATUS, ST
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
+    from holdfast.worker.heartbeat.heartbeater import Heartbeater
     from holdfast.worker.metrics import WorkerCounters
     from holdfast.worker.runtime import Worker
 
 log = logging.getLogger("holdfast.worker")
 
+COLLECT_AFTER = 10_000  # objects allocated since the last collection; handlers may leave large ones in cycles
 AFTER_GRACE_SECONDS = 15.0  # to cancel unfinished jobs, end the app's lifespan and close connections
 
 
@@ -148,6 +150,8 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> int:
+    from holdfast.assembly.worker import spawn_heartbeater
+
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def received() -> None:
@@ -164,6 +168,10 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
             await answering.send_last()
         exit_now()
 
+    def ready() -> None:
+        line.send(READY)
+        collect_garbage_seldom(COLLECT_AFTER)
+
     figures = None if options.metrics_port is None else figures_of(app)
     answering = None if figures is None else StatusResponder(line, figures.status)
     line.setblocking(False)
@@ -172,12 +180,18 @@ async def _work(app: App, options: argparse.Namespace, line: socket.socket) -> i
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the supervisor forwards it
     unblock_signals()
     async with contextlib.AsyncExitStack() as stack:
+        heartbeater = await spawn_heartbeater(options.server)
+        stack.push_async_callback(heartbeater.close)
         if options.server is None:
             await stack.enter_async_context(app)
         else:
             stack.push_async_callback(app.close)  # connections that handlers opened
         worker = await work_until(
-            app, options, stop, leave, on_ready=lambda: line.send(READY), server=options.server, figures=figures
+            *(app, options, stop, leave),
+            on_ready=ready,
+            server=options.server,
+            figures=figures,
+            heartbeater=heartbeater,
         )
         if answering is not None:
             await answering.send_last()
@@ -200,6 +214,7 @@ async def work_until(
     on_ready: Callable[[], object],
     server: str | None = None,
     figures: WorkerCounters | None = None,
+    heartbeater: Heartbeater | None = None,
 ) -> Worker:
     from holdfast.assembly.worker import WorkerOptions, work
 
@@ -212,6 +227,7 @@ async def work_until(
         server=server,
         metrics=figures,
         leave=leave,
+        heartbeater=heartbeater,
     )
 
     def ready(worker: Worker) -> None:

@@ -13,6 +13,7 @@ from holdfast import wire
 from holdfast.client.codec import FINAL, intent_of, json_payload, path_of
 from holdfast.client.job import RemoteJob
 from holdfast.client.worker_api import WorkerApi
+from holdfast.model.limits import units_of
 
 PAGE = 100
 
@@ -39,6 +40,9 @@ class Client(WorkerApi):
         tags: Sequence[str] = (),
         subject: str | None = None,
         lifecycle: str | None = None,
+        limit_key: str | None = None,
+        fairness_key: str | None = None,
+        limits: Sequence[str] | Mapping[str, int] | None = None,
     ) -> RemoteJob:
         intent = wire.JobIntent(
             job_type=job_type,
@@ -52,6 +56,9 @@ class Client(WorkerApi):
             tags=[tags] if isinstance(tags, str) else [*tags],
             subject=subject,
             lifecycle=lifecycle,
+            limit_key=limit_key,
+            fairness_key=fairness_key,
+            limits=units_of(limits),
         )
         headers = self._trace_headers()
         return self.job((await self._post("/jobs", intent, wire.JobAccepted, headers=headers)).job_id)

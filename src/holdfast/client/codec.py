@@ -16,6 +16,7 @@ from holdfast.lifecycle import Policy, State
 from holdfast.model import Lease, Part, PartStatus
 from holdfast.model.job import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
 from holdfast.model.json import encode, encode_object
+from holdfast.model.limits import units_of
 from holdfast.model.reports import Advanced, Settled, Withdrawn
 
 FINAL = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
@@ -40,9 +41,9 @@ _STATE = {
 
 def intent_of(job: Mapping[str, Any], ids: Ids) -> wire.JobIntent:
     """From a mapping with the arguments of `create`; a job without an idempotency key gets one."""
-    key = job.get("idempotency_key") or ids.token()
+    made = {"idempotency_key": job.get("idempotency_key") or ids.token(), "limits": units_of(job.get("limits"))}
     try:
-        return wire.JobIntent(**{**job, "idempotency_key": key, "payload": json_payload(job.get("payload", {}))})
+        return wire.JobIntent(**{**job, **made, "payload": json_payload(job.get("payload", {}))})
     except TypeError as error:
         raise Invalid(f"invalid job: {error}; it takes the arguments of `create`", code="invalid_body") from None
 

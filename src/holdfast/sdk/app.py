@@ -22,6 +22,7 @@ from holdfast.extension_settings import SettingsSection
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.model import JobType, NewJob
+from holdfast.model.limits import NO_KEY_FUNCTIONS, KeyFunctions, Limit
 from holdfast.model.names import kind_of
 from holdfast.observe.extension_metrics import Declarations
 from holdfast.observe.storage_metrics import storage_metrics
@@ -74,6 +75,7 @@ class App(Definitions):
         self._made_in = str(made_in.get("__name__", ""))
         self.lifecycles = Lifecycles(*lifecycles)
         self.handlers: dict[str, Handler] = {}
+        self.named_limits: dict[str, Limit] = {}
         self._lifespan = lifespan
         self._middleware = list(middleware)
         self._on_error = on_error
@@ -94,6 +96,12 @@ class App(Definitions):
         others = list(self.extensions.values())
         self._check_job_types(extension)
         self._check_lifecycles(extension)
+        for name in sorted(extension.named_limits.keys() & self.named_limits.keys()):
+            raise Invalid(
+                f"{extension.described} and {self.described} both declare limit {name!r}",
+                code="extension_conflict",
+                name=name,
+            )
         if extension.section is not None:
             refuse_same_variables(extension.section, self.sections)
         extension.add_hooks(Hooks(), {*self.handlers, *extension.handlers})
@@ -104,6 +112,7 @@ class App(Definitions):
         for machine in extension.own_lifecycles:
             self.lifecycles.declare(machine)
         self.handlers |= extension.handlers
+        self.named_limits |= extension.named_limits
         self.extensions[extension.name] = extension
 
     def _check_job_types(self, extension: Extension) -> None:
@@ -170,7 +179,13 @@ class App(Definitions):
             reference=(self.reference if self.loaded_as is None else self.loaded_as) or "",
             extensions=tuple(self.extensions.values()),
             hooks=self.hooks(),
+            key_functions=self._key_functions,
+            named_limits=self.named_limits,
         )
+
+    def _key_functions(self, job_type: str) -> KeyFunctions:
+        handler = self.handlers.get(job_type)
+        return NO_KEY_FUNCTIONS if handler is None else handler.keys
 
     @property
     def app(self) -> App:

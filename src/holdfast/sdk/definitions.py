@@ -14,6 +14,7 @@ from holdfast.engine import Created
 from holdfast.errors import Invalid, InvalidField
 from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.model import JobType, NewJob
+from holdfast.model.limits import JobLimits, KeyFunction, KeyFunctions, Limit, check_units, units_of
 from holdfast.model.names import quoted
 from holdfast.observe.extension_metrics import Metrics
 from holdfast.sdk.celery_names import CeleryNames
@@ -35,6 +36,8 @@ from holdfast.worker.signature import Signature
 
 if TYPE_CHECKING:
     from holdfast.sdk.app import App
+
+_DICT = frozenset({dict})
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,8 +94,11 @@ class Definition(CeleryNames, Generic[P, R]):
         return self._handles(self._app.run_sync(lambda: self._app.create_alike(alike, payloads)))
 
     def _new_job(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: str) -> NewJob:
+        signature = self.handler.signature
+        if not args and signature.is_plain(kwargs):
+            return self._options.new_job(self.name, kwargs)
         self._check_arguments(kwargs, called)
-        return self._options.new_job(self.name, self.handler.signature.payload(args, kwargs))
+        return self._options.new_job(self.name, signature.payload(args, kwargs))
 
     def _check_arguments(self, kwargs: dict[str, Any], called: str) -> None:
         """Reject an argument that the handler does not have: an option in the wrong place, or a typo."""
@@ -112,7 +118,7 @@ class Definition(CeleryNames, Generic[P, R]):
             raise InvalidField("an idempotency key names one job, not many", field="idempotency_key")
         signature = self.handler.signature
         given: list[Any] = list(calls)
-        if all(type(call) is dict for call in given):
+        if _DICT.issuperset(map(type, given)):
             with suppress(Invalid):
                 return signature.payloads(given)
         payloads = []
@@ -126,8 +132,8 @@ class Definition(CeleryNames, Generic[P, R]):
         return payloads
 
     def _handles(self, created: list[Created]) -> list[JobHandle[R]]:
-        read = self.handler.signature.returned
-        return [JobHandle(self._app, made.id, existed=made.existed, read=read) for made in created]
+        app, read = self._app, self.handler.signature.returned
+        return [JobHandle(app, made.id, existed=made.existed, read=read) for made in created]
 
 
 class JobDecorator(Protocol):
@@ -153,6 +159,7 @@ class Definitions(CeleryNames, ABC):
     """The base of what defines job types: an app or an extension."""
 
     handlers: dict[str, Handler]
+    named_limits: dict[str, Limit]
     lifecycles: Lifecycles
     metrics: Metrics = NO_METRICS
     extension: str = ""  # its name, where this is an extension
@@ -188,12 +195,25 @@ class Definitions(CeleryNames, ABC):
         errors: Mapping[Any, Treated] | None = None,
         memory_mb: int | None = None,
         cpu_seconds: float | None = None,
+        concurrency: int | None = None,
+        rate: str | float | None = None,
+        burst: float | None = None,
+        limit_key: str | KeyFunction | None = None,
+        concurrency_per_key: int | None = None,
+        rate_per_key: str | float | None = None,
+        burst_per_key: float | None = None,
+        limits: Names | Mapping[str, int] = (),
+        fairness_key: str | KeyFunction | None = None,
         **policy: Unpack[PolicyKnobs],
     ) -> JobDecorator:
         """Make a function the handler of a job type, by default of its own name.
 
         `errors` says how errors are treated, by class or by code: `{ValueError: "permanent", "E_BUSY": "throttled"}`.
         `isolation="process"` runs it in a child process, which `memory_mb` and `cpu_seconds` can limit.
+        `concurrency` and `rate` ("10/s", "600/min") bound its jobs in all workers together; with `_per_key`, those of
+        each `limit_key`: a field of the payload, or a function of it. `limits` names limits that it shares with others
+        (`app.limit`), as a list, or with the units that a job takes: `{"gpu": 3}`. Claims take turns between the keys
+        that `fairness_key` gives.
         Any other field of the policy can be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
         """
         if callable(name):
@@ -208,22 +228,45 @@ class Definitions(CeleryNames, ABC):
         if errors:
             knobs["errors"] = {codes.get(kind, kind): how for kind, how in errors.items()}
 
+        keys = KeyFunctions(*(key if callable(key) else None for key in (limit_key, fairness_key)))
+        bounds = JobLimits(
+            of_type=Limit.of(concurrency, rate, burst),
+            of_key=Limit.of(concurrency_per_key, rate_per_key, burst_per_key, suffix="_per_key"),
+            key_from="" if callable(limit_key) else limit_key,
+            fair_from="" if callable(fairness_key) else fairness_key,
+            units=units_of(limits),
+        )
+
         def define(function: Callable[..., Any]) -> Definition[Any, Any]:
             if not inspect.isroutine(function):
                 raise Invalid(f"a handler is a function, got {quoted(function)}", code="invalid_handler")
             job_type = name or function.__name__
             self.refuse_late(f"job type {job_type}")
-            needs = {"requires": names(requires), "prefers": names(prefers)}
+            needs = {"requires": names(requires), "prefers": names(prefers), "limits": bounds}
             declared = JobType(name=job_type, lifecycle=lifecycle, queue=queue, policy=knobs, **needs)
             declared.check()
             self.lifecycles[lifecycle].policy.over(knobs)  # fails here if a field is unknown
             where = _isolation(isolation, function, job_type)
             _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
             memory_bytes = None if memory_mb is None else int(memory_mb * 2**20)
-            signature, owner = Signature(function, job_type), (self.metrics, self.extension)
+            signature, owner = Signature(function, job_type), (self.metrics, self.extension, keys)
+            for field, key in (("limit_key", limit_key), ("fairness_key", fairness_key)):
+                _check_key_field(job_type, field, key, signature)
             return self._define(Handler(declared, function, signature, where, codes, memory_bytes, cpu_seconds, *owner))
 
         return define
+
+    def limit(
+        self, name: str, *, concurrency: int | None = None, rate: str | float | None = None, burst: float | None = None
+    ) -> None:
+        """Declare a limit that several job types share: `@app.job(limits=["gpu"])` counts against it."""
+        check_units({name: 1})
+        declared = Limit.of(concurrency, rate, burst)
+        if declared is None:
+            raise InvalidField(f"limit {name!r} needs concurrency or rate", field="concurrency")
+        if name in self.named_limits:
+            raise Invalid(f"limit {name!r} is declared twice in {self.described}", code="duplicate_limit")
+        self.named_limits[name] = declared
 
     def _define(self, handler: Handler) -> Definition[Any, Any]:
         if handler.name in self.handlers:
@@ -248,6 +291,20 @@ def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) 
     raise InvalidField(
         f"job type {job_type!r}: isolation is {natural.value!r} for this function, or 'process'; got {wanted!r}",
         field="isolation",
+    )
+
+
+def _check_key_field(job_type: str, field: str, key: Any, signature: Signature) -> None:
+    """A key is a parameter of the handler, or a function."""
+    if inspect.iscoroutinefunction(key):
+        raise InvalidField(f"job type {job_type!r}: {field} must be a plain function, not an async one", field=field)
+    if key is None or callable(key) or (isinstance(key, str) and (key in signature.names or (signature.open and key))):
+        return
+    there_are = ", ".join(signature.names) or "none"
+    raise InvalidField(
+        f"job type {job_type!r}: {field} must be a parameter of the handler ({there_are}) or a function of the payload,"
+        f" got {quoted(key)}",
+        field=field,
     )
 
 

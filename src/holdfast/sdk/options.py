@@ -14,6 +14,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
 from holdfast.model.derived_key import with_derived_key
+from holdfast.model.limits import units_of
 
 Seconds = float | timedelta
 Names = (
@@ -72,6 +73,9 @@ class JobOptions(TypedDict, total=False):
     prefers: Names | None
     tenant: str
     partition_key: str | None
+    limit_key: str | None
+    fairness_key: str | None
+    limits: Names | Mapping[str, int] | None
     subject: str | None
     policy: PolicyOptions
     connection: Any
@@ -98,6 +102,9 @@ class Options:
     prefers: list[str] | None = None
     tenant: str = "default"
     partition_key: str | None = None
+    limit_key: str | None = None
+    fairness_key: str | None = None
+    limits: Mapping[str, int] | None = None  # the named limits of the job, and the units that it takes of each
     subject: str | None = None  # what the job is about, as the app names it: an id of a video, of an order
     policy: Mapping[str, Any] | None = None  # any other field of the policy, for this job only
     connection: Any = None
@@ -106,6 +113,8 @@ class Options:
         """A copy with some options replaced."""
         refuse_unknown(words, Options.__dataclass_fields__)
         several = {name: names(words[name]) for name in words.keys() & {"tags", "requires", "prefers"}}
+        if "limits" in words:
+            several["limits"] = units_of(words["limits"])
         return replace(self, **words | several)
 
     @property
@@ -136,6 +145,9 @@ class Options:
             "requires": self.requires,
             "prefers": self.prefers,
             "partition_key": self.partition_key,
+            "limit_key": self.limit_key,
+            "fairness_key": self.fairness_key,
+            "limits": self.limits,
             "subject": self.subject,
         }
         if self.tags is not None:

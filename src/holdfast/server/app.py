@@ -13,6 +13,7 @@ from holdfast.server.api import (
     admin_bulk,
     admin_jobs,
     admin_keys,
+    admin_limits,
     admin_queues,
     admin_scale,
     admin_system,
@@ -135,6 +136,13 @@ ROUTES = (
     Route("POST", "/api/admin/queues/{queue}/resume", admin_queues.resume, Scope.ADMIN_OPERATE,
           "Resume a paused queue.",
           query=wire.TenantQuery, answers={200: wire.QueueMoved}),
+    Route("GET", "/api/admin/limits", admin_limits.page, Scope.ADMIN_READ,
+          "List the limits in force, and the weights of tenants.", answers={200: wire.LimitsResponse}),
+    Route("PUT", "/api/admin/limits/{limit}", admin_limits.put, Scope.ADMIN_OPERATE,
+          "Set a limit, or lift it; what the app declares is in force again after a reset.",
+          body=wire.LimitBody, answers={200: wire.AdminLimit}, refuses=(404,)),
+    Route("DELETE", "/api/admin/limits/{limit}", admin_limits.reset, Scope.ADMIN_OPERATE,
+          "Reset a limit to what the app declares.", answers={200: wire.AdminLimit}, refuses=(404,)),
     Route("GET", "/api/admin/scale", admin_scale.scale, Scope.ADMIN_READ,
           "Get the backlog and the slots wanted, for an autoscaler.",
           query=wire.ScaleQuery, answers={200: wire.ScaleResponse}),
@@ -269,7 +277,12 @@ class HttpApp:
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
         mounted = self._mounted(scope["path"])
-        return self._not_found(scope, send) if mounted is None else mounted(scope, receive, send)
+        if mounted is not None:
+            return mounted(scope, receive, send)
+        if b"%" in scope.get("raw_path", b"") and (found := self._router.find_encoded(scope["raw_path"])) is not None:
+            endpoint, scope["path_params"] = found
+            return endpoint(scope, receive, send)
+        return self._not_found(scope, send)
 
     def _mounted(self, path: str) -> MountedApp | None:
         """Mounts do not nest, so at most one matches a path."""

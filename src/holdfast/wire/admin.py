@@ -117,6 +117,8 @@ class AdminJob(ResponseBody):
     tags: list[str] = []
     trace: dict[str, str] | None = None
     partition_key: str | None = None
+    limit_key: str | None = None
+    fairness_key: str | None = None
     subject: str | None = None
     redrive_of: str | None = None
     root_id: str | None = None

@@ -25,6 +25,9 @@ class JobIntent(Body):
     tags: list[Name] = []
     subject: Name | None = None
     lifecycle: Name | None = None
+    limit_key: Key | None = None
+    fairness_key: Key | None = None
+    limits: dict[str, int] | None = None
 
 
 class JobIntents(Body):

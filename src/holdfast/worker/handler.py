@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model import JobType
+from holdfast.model.limits import NO_KEY_FUNCTIONS, KeyFunctions
 from holdfast.observe.extension_metrics import Metrics
 from holdfast.worker.context import NO_METRICS, Context, ErrorHook, Middleware, SyncContext, log
 from holdfast.worker.outcomes import SAID, Completed, Outcome, Released, Snooze, of_error
@@ -38,6 +39,7 @@ class Handler:
     cpu_seconds: float | None = None
     metrics: Metrics = NO_METRICS  # those of the extension that defines it
     extension: str = ""  # the name of the extension; empty: the app itself defines it
+    keys: KeyFunctions = NO_KEY_FUNCTIONS
 
     @property
     def name(self) -> str:

@@ -84,7 +84,7 @@ class Signature:
 
     def arguments(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function; missing fields are left to its defaults."""
-        if self._is_plain(payload):
+        if self.is_plain(payload):
             return dict(payload)
         shaped = _converted(payload, self.shape, self._what, "invalid_payload")
         arguments: dict[str, Any] = msgspec.structs.asdict(shaped)
@@ -94,7 +94,7 @@ class Signature:
             arguments[name] = _converted(payload[name], self._rest, f"{self._what}, {name}", "invalid_payload")
         return arguments
 
-    def _is_plain(self, payload: Any) -> bool:
+    def is_plain(self, payload: Any) -> bool:
         """Whether a conversion would change nothing: it takes more time than to look at the types of a few scalars."""
         if type(payload) is not dict:
             return False

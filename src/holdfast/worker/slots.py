@@ -100,13 +100,15 @@ class Slots:
 
     def wanted(self) -> int:
         """How many jobs to claim: for the free slots, and as many as will start in a moment, to claim in batches."""
-        free, ahead = self.free(), self.prefetch.ahead() - len(self.buffer) + self._waiting_for_child()
+        free, most = self.free(), self.prefetch.ahead()
+        ahead = most - len(self.buffer) + self._waiting_for_child()
         unreported = len(self.executions) - self.busy - len(self.buffer)
         if self.stopping.is_set() or unreported > UNREPORTED_MAX:
             return 0
-        if free <= 0 and ahead * 2 < self.prefetch.ahead():  # not one claim for each job that starts
+        if free <= 0 and ahead * 2 < most:  # not one claim for each job that starts
             return 0
-        return max(0, min(free + ahead, self.lease_table.free(), CLAIM_MAX))
+        half = max(1, most // 2)  # the database claims one half while the worker runs the other
+        return max(0, min(free + min(ahead, half), self.lease_table.free(), CLAIM_MAX))
 
     def free(self) -> int:
         """Free slots. Where every job type needs a child process, no more than there are free children."""

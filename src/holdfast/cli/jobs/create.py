@@ -44,6 +44,16 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument("--max-attempts", type=int, metavar="N", help="maximum number of attempts, including the first")
     parser.add_argument("--subject", help="subject of the job, such as the id of a video (at most 200 characters)")
+    parser.add_argument("--limit-key", metavar="KEY", help="key of the job's limits by key, such as a domain")
+    parser.add_argument("--fairness-key", metavar="KEY", help="claims take turns between the keys of a job type")
+    parser.add_argument(
+        "--limit",
+        dest="limits",
+        action="append",
+        type=_units,
+        metavar="NAME=UNITS",
+        help="a named limit, and the units that the job takes of it (1); can be repeated",
+    )
     parser.add_argument("--lifecycle", metavar="NAME", help="lifecycle, for a type that no app has declared")
     parser.add_argument(
         "--tag", dest="tags", action="append", default=[], metavar="TAG", help="tag for filters; can be repeated"
@@ -63,9 +73,22 @@ def create(options: argparse.Namespace) -> int:
         tags=options.tags,
         subject=options.subject,
         lifecycle=options.lifecycle,
+        limit_key=options.limit_key,
+        fairness_key=options.fairness_key,
+        limits=None if options.limits is None else dict(options.limits),
     )
     with_engine(options, lambda engine: _create(engine, options, new))
     return 0
+
+
+def _units(text: str) -> tuple[str, int]:
+    """`gpu=3`; `gpu` is one unit."""
+    name, given, units = text.partition("=")
+    if not given:
+        return name, 1
+    if not units.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME or NAME=UNITS, such as gpu=3")
+    return name, int(units)
 
 
 async def _create(engine: Engine, options: argparse.Namespace, new: NewJob) -> None:

@@ -94,6 +94,8 @@ def _what(job: Job) -> Iterator[Fact]:
     yield "subject", job.subject
     yield "tags", ", ".join(job.tags or [])
     yield "key", job.idempotency_key
+    yield "limit key", job.limit_key
+    yield "fairness key", job.fairness_key
     yield "redrive of", job.redrive_of
     yield "parent", job.parent_id
 

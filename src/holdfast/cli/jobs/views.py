@@ -23,7 +23,7 @@ STYLES = {
 }
 # Shown under another name or in another object, or secret: a lease token allows writes.
 _ELSEWHERE = {
-    *("id", "type", "state", "policy", "lane", "due", "percent", "step", "eta_at"),
+    *("id", "type", "state", "policy", "lane", "key_lane", "due", "percent", "step", "eta_at"),
     *("lease_worker", "lease_instance", "lease_token", "lease_expires_at", "last_worker"),
 }
 

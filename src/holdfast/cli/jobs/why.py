@@ -20,6 +20,7 @@ REMEDIES = {
     "hook": "If it failed, the traceback is in the log of the process that ran it.",
     "due": "If this persists, no worker is running: start one with `holdfast worker --app module:app`.",
     "queue": "Resume it with `holdfast queues resume {queue}`.",
+    "limit": "`holdfast limits list` shows all limits, `holdfast limits set` changes one.",
     "workers": "Start one with `holdfast worker --app module:app`; `holdfast workers list` shows the registered ones.",
     "type": "Start one with `holdfast worker --app module:app`; `holdfast workers list` shows the job types of each.",
     "scope": "Start one without --queues, or with this queue; `holdfast workers list` shows them.",

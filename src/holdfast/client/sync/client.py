@@ -15,6 +15,7 @@ from holdfast import wire
 from holdfast.client.codec import FINAL, intent_of, json_payload, path_of
 from holdfast.client.sync.job import SyncRemoteJob
 from holdfast.client.sync.worker_api import SyncWorkerApi
+from holdfast.model.limits import units_of
 
 PAGE = 100
 
@@ -41,6 +42,9 @@ class SyncClient(SyncWorkerApi):
         tags: Sequence[str] = (),
         subject: str | None = None,
         lifecycle: str | None = None,
+        limit_key: str | None = None,
+        fairness_key: str | None = None,
+        limits: Sequence[str] | Mapping[str, int] | None = None,
     ) -> SyncRemoteJob:
         intent = wire.JobIntent(
             job_type=job_type,
@@ -54,6 +58,9 @@ class SyncClient(SyncWorkerApi):
             tags=[tags] if isinstance(tags, str) else [*tags],
             subject=subject,
             lifecycle=lifecycle,
+            limit_key=limit_key,
+            fairness_key=fairness_key,
+            limits=units_of(limits),
         )
         headers = self._trace_headers()
         return self.job((self._post("/jobs", intent, wire.JobAccepted, headers=headers)).job_id)

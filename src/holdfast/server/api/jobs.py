@@ -125,6 +125,9 @@ def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, s
         tags=intent.tags,
         subject=intent.subject,
         lifecycle=intent.lifecycle,
+        limit_key=intent.limit_key,
+        fairness_key=intent.fairness_key,
+        limits=intent.limits,
         trace=trace,
     )
 

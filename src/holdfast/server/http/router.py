@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Generic, TypeVar
+from urllib.parse import unquote
 
 T = TypeVar("T")
 
@@ -21,8 +22,15 @@ class Router(Generic[T]):
         """The route and its path parameters."""
         if (route := self._static.get(path)) is not None:
             return route, {}
+        return self._find(path.split("/"))
+
+    def find_encoded(self, raw_path: bytes) -> tuple[T, dict[str, str]] | None:
+        """Of a path as it was sent: an encoded slash is part of a parameter."""
+        return self._find([unquote(segment) for segment in raw_path.decode("ascii", "replace").split("/")])
+
+    def _find(self, segments: list[str]) -> tuple[T, dict[str, str]] | None:
         node, parameters = self._root, {}
-        for segment in path.split("/"):
+        for segment in segments:
             if (child := node.children.get(segment)) is None:
                 if node.wildcard is None or not segment:
                     return None

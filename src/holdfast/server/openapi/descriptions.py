@@ -5,9 +5,11 @@ from __future__ import annotations
 BY_NAME: dict[str, str] = {
     "after": "Only events after this number; 0 for all.",
     "again": "Also jobs that were redriven before.",
+    "burst": "How many units may start at once after a pause; default: those of one second of the rate.",
     "capabilities": 'Capabilities of the worker, as an object: `{"gpu": true}`. Jobs may require these names.',
     "checkpoint": "Replaces the checkpoint, which the next execution of the job gets.",
     "complete": "Jobs that succeeded.",
+    "concurrency": "How many units running jobs may hold at once; 0 stops claims.",
     "context": "Details for operators, such as a traceback.",
     "counters": "Numbers to show with the progress, as an object.",
     "createdAfter": "Only jobs created at this time or later (ISO 8601).",
@@ -28,6 +30,7 @@ BY_NAME: dict[str, str] = {
     "events": "Which events to send; default: every end of a job.",
     "expiresInSeconds": "How long the key is valid; default: until it is revoked.",
     "fail": "Jobs that failed.",
+    "fairnessKey": "Claims take turns between the fairness keys of a job type; default: that of the job type's field.",
     "idempotencyKey": "The same request with the same key creates one job, however often it is sent.",
     "instanceId": "A random id of the process, new at each start, where several processes share a key.",
     "jobId": "The id of the job.",
@@ -39,6 +42,8 @@ BY_NAME: dict[str, str] = {
     "leaseToken": "The token that the claim returned. Any other is answered with 409 `lease_lost`.",
     "leases": "The leases to renew: all that the process holds.",
     "limit": "Maximum number of items.",
+    "limitKey": "The key of the job for limits by key, such as a domain; default: that of the job type's field.",
+    "limits": "Named limits, and the units that the job takes of each; default: those of the job type.",
     "maxAttempts": "How often the job may be executed, the first time included; default: that of the job type.",
     "message": "The error in a sentence; a long one is cut.",
     "metadata": "Information for operators, such as `host` and `pid`.",
@@ -54,6 +59,7 @@ BY_NAME: dict[str, str] = {
     "progressPercent": "How far the job is, from 0 to 100.",
     "queue": "Only jobs of this queue.",
     "queues": "Only these queues; default: all of them.",
+    "rate": 'How many units may start: a number a second, or text such as `"10/s"`, `"600/min"` or `"1/5s"`.',
     "reason": "Why, for the history of the job.",
     "reject": "Jobs to reject.",
     "release": "Jobs to release unfinished.",
@@ -77,12 +83,15 @@ BY_NAME: dict[str, str] = {
     "url": "Where messages are sent: an `https` address.",
     "waitSeconds": "Long poll: wait up to this many seconds for a job.",
     "webhookId": "The id of the webhook.",
+    "weight": "Of a tenant: its share of claims beside other tenants, 1 to 1000.",
     "workerId": "The id of the worker.",
     "workerType": "The kind of worker, for operators.",
 }
 # Exceptions, by the type of the query or body, or for path parameters.
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("path", "keyId"): "The id of the key: 16 hexadecimal digits, the third part of the key.",
+    ("path", "limit"): "`type:NAME`, `queue:NAME`, `tenant:NAME`, `key:TYPE` for each key of a job type, "
+    "`key:TYPE KEY` for one key, or the name of a limit that jobs share; percent-encoded.",
     ("path", "name"): "The name of the lifecycle.",
     ("path", "queue"): "The name of the queue.",
     ("AdminJobQuery", "payload"): "Also return payload, checkpoint and result. Needs the scope `admin:payload`, and is "

@@ -20,6 +20,7 @@ from holdfast.worker.processes.signal_mask import signals_blocked
 CLOSE_SECONDS = 2.0
 LINE_BYTES_MAX = 1 << 20
 HEARTBEAT_NOW = b"beat\n"
+DATABASE = "--database"  # an argument of the heartbeat process: import the modules for a database before all else
 
 log = logging.getLogger("holdfast.worker")
 
@@ -40,21 +41,27 @@ class Heartbeater:
     """Starts the heartbeat process and restarts it. Use it in a thread that stays: on Linux the process ends with the
     thread that started it."""
 
-    def __init__(self, table: LeaseTable, spec: dict[str, Any], on_result: Callable[[HeartbeatResult], None]) -> None:
-        self._table, self._spec = table, spec
-        self._on_result = on_result
+    def __init__(self, table: LeaseTable, *, database: bool) -> None:
+        self.table, self._database = table, database
+        self._spec: dict[str, Any] = {}
+        self._on_result: Callable[[HeartbeatResult], None] = lambda _: None
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(
-        cls, table: LeaseTable, spec: dict[str, Any], on_result: Callable[[HeartbeatResult], None], loops: Loops
-    ) -> Heartbeater:
-        """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
-        heartbeater = cls(table, spec, on_result)
+    async def spawn(cls, table: LeaseTable, *, database: bool = True) -> Heartbeater:
+        """Its modules take longer to import than a worker takes to register: spawn it first, `start` it later.
+        `database`: it will renew leases in the database, not through a server."""
+        heartbeater = cls(table, database=database)
         heartbeater._process = await heartbeater._spawn()
-        heartbeater._running = loops.start("heartbeat process", heartbeater._run)
         return heartbeater
+
+    def start(self, spec: dict[str, Any], on_result: Callable[[HeartbeatResult], None], loops: Loops) -> None:
+        """`spec`: worker, heartbeat_seconds, watchdog_seconds, and the settings that name the database."""
+        self._spec, self._on_result = {**spec, "lease_table": self.table.fd}, on_result
+        if self._process is not None:
+            self._send_spec(self._process)
+        self._running = loops.start("heartbeat process", self._run)
 
     def trigger(self) -> None:
         """Send a heartbeat now."""
@@ -72,6 +79,7 @@ class Heartbeater:
         """Until the process ends; the restarted loop starts another. Until then no lease is renewed."""
         if self._process is None or self._process.returncode is not None:
             self._process = await self._spawn()
+            self._send_spec(self._process)
         await self._listen(self._process)
         await _end(self._process)
         raise RuntimeError(f"the heartbeat process exited with {self._process.returncode}")
@@ -79,17 +87,19 @@ class Heartbeater:
     async def _spawn(self) -> Process:
         """In its own session, so that a Ctrl-C for the worker does not reach it."""
         with signals_blocked():
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "holdfast.assembly.heartbeat_process"),
+                *([DATABASE] if self._database else []),
                 stdin=PIPE,
                 stdout=PIPE,
-                pass_fds=(self._table.fd,),
+                pass_fds=(self.table.fd,),
                 start_new_session=True,
                 limit=LINE_BYTES_MAX,
             )
+
+    def _send_spec(self, process: Process) -> None:
         assert process.stdin is not None  # noqa: S101
-        process.stdin.write(msgspec.json.encode({**self._spec, "lease_table": self._table.fd}) + b"\n")
-        return process
+        process.stdin.write(msgspec.json.encode(self._spec) + b"\n")
 
     async def _listen(self, process: Process) -> None:
         assert process.stdout is not None  # noqa: S101

@@ -92,6 +92,8 @@ class DatabaseSource:
             )
             claimed += [lease.id for lease in leases]
         self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
+        if (tokens_in := self.engine.ctx.tokens_in()) is not None:
+            self._pause = min(self._pause, tokens_in)
         return await self._with_policies(leases)
 
     async def recover_claims(self, known: set[str]) -> Claims:
