@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from holdfast.store.sqlite import connect
 from tests.servers.postgres import PostgresServer, running
 
 STORES = ("postgres", "sqlite")
+CLEAR_TRIES = 5
 
 # A checkpoint or a vacuum at its own time would hit one candidate and spare the other: `settle` vacuums before
 # each round instead, and the settings leave room for a whole run between two checkpoints.
@@ -73,7 +74,10 @@ class PostgresDatabase:
         return [row["relname"] for row in found]
 
     async def clear(self, *tables: str) -> None:
-        await self.run(f"TRUNCATE {', '.join(tables)}")
+        for _ in range(CLEAR_TRIES):
+            with suppress(asyncpg.DeadlockDetectedError):  # with a worker that has not stopped reading yet
+                return await self.run(f"TRUNCATE {', '.join(tables)}")
+        raise RuntimeError(f"could not clear {', '.join(tables)}: other sessions use them")
 
     async def settle(self, *tables: str) -> None:
         """What autovacuum would have done by now."""

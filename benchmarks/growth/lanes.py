@@ -16,12 +16,16 @@ from benchmarks.operations import CREATE_MAX
 from benchmarks.remote import SECRET, served
 from holdfast.client.client import Client
 from holdfast.model import NewJob
+from holdfast.model.limits import Limit
 
 LANES_MAX = 1.5  # times the cost with one lane
 KEYS_MAX = 1.3
+KEYS = "limit keys"
+PER_KEY = Limit(concurrency=1_000_000)  # counted at each claim, and never reached
 BY: dict[str, Callable[[int], dict[str, Any]]] = {
     "tenants": lambda number: {"tenant": f"tenant-{number}"},
     "queues": lambda number: {"queue": f"queue-{number}"},
+    KEYS: lambda number: {"limit_key": f"key-{number}"},
 }
 
 
@@ -38,18 +42,29 @@ Claim = Callable[[], Awaitable[list[Any]]]
 async def many_lanes(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
     found: list[Figure] = []
     one = await _costs(machine, sizes, lanes=1, by="tenants")
-    for by in BY:
+    for by in ("tenants", "queues"):
         many = await _costs(machine, sizes, lanes=sizes.lanes, by=by)
-        for case, cost in many.items():
-            details = {"with_many": cost._asdict(), "with_one": one[case]._asdict()}
-            name = f"{sizes.lanes:,} {by}, {case}: claim, times one lane"
-            found.append(Figure(name, cost.milliseconds / one[case].milliseconds, LANES_MAX, details=details))
+        found += _compared(f"{sizes.lanes:,} {by}", "lane", many, one, LANES_MAX)
     return found
 
 
 async def limit_keys(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
-    """Jobs of as many limit keys as `sizes.lanes`, beside one key: to be measured like lanes, when there are limits."""
-    return [Figure(f"{sizes.lanes:,} limit keys: claim, times one key", None, KEYS_MAX)]
+    """Jobs of as many limit keys as `sizes.lanes`, beside as many jobs of one key."""
+    one = await _costs(machine, sizes, lanes=1, by=KEYS)
+    many = await _costs(machine, sizes, lanes=sizes.lanes, by=KEYS)
+    return _compared(f"{sizes.lanes:,} {KEYS}", "key", many, one, KEYS_MAX)
+
+
+def _compared(what: str, each: str, many: dict[str, Cost], one: dict[str, Cost], most: float) -> list[Figure]:
+    return [
+        Figure(
+            f"{what}, {case}: claim, times one {each}",
+            cost.milliseconds / one[case].milliseconds,
+            most,
+            details={"with_many": cost._asdict(), "with_one": one[case]._asdict()},
+        )
+        for case, cost in many.items()
+    ]
 
 
 async def _costs(machine: Host, sizes: Sizes, *, lanes: int, by: str) -> dict[str, Cost]:
@@ -57,6 +72,8 @@ async def _costs(machine: Host, sizes: Sizes, *, lanes: int, by: str) -> dict[st
     async with machine.fresh() as database:
         calls = await EngineCalls.open(database)
         try:
+            if by == KEYS:
+                await calls.engine.job_limits.set(f"key:{TYPE}", PER_KEY, by="benchmark")
             say(f"  {lanes:,} lanes by {by}: creating")
             await _fill(calls, lanes, by, least=4 * sizes.claims)
             await database.settle(*calls.tables, "holdfast_lanes")

@@ -18,6 +18,7 @@ from benchmarks.peers.environments import DRIVERS, Environment
 from benchmarks.peers.marks import Marks
 from benchmarks.peers.processes import Workers
 from benchmarks.peers.stores import Place, Store, start
+from benchmarks.report import ROOT
 
 DRIVER_SECONDS = 400
 
@@ -134,6 +135,7 @@ def environ(environment: Environment, url: str, marks: Path) -> dict[str, str]:
     added |= {"PATH": programs, "PYTHONPATH": str(DRIVERS)}
     if environment.package == "holdfast":
         added["HOLDFAST_DATABASE_URL"] = url
+        added["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'src'}"  # of this tree, also in an environment of another one
     return {**os.environ, **added}
 
 

@@ -112,9 +112,9 @@ def test_a_figure_that_fails_does_not_cost_the_others(
     assert main(["--only", "drain,limits", "--store", "sqlite", "--scale", "0.001", "--results", str(tmp_path)]) == 1
     assert "limit keys" in capsys.readouterr().out
     [file] = tmp_path.iterdir()
-    first, second = json.loads(file.read_text())["stores"]["sqlite"]
+    first, *others = json.loads(file.read_text())["stores"]["sqlite"]
     assert first["error"] == "the worker does not drain its queue"
-    assert second["value"] is None
+    assert all(other["value"] > 0 for other in others)
 
 
 def test_too_little_disk_is_said_before_anything_is_measured(

@@ -9,6 +9,7 @@ import pytest
 from holdfast import Client, JobFailed
 from holdfast.client import client as module
 from holdfast.errors import Conflict, Invalid, InvalidField, KeyReused, NotFound, StoreError, Unauthorized
+from holdfast.model.limits import Limit
 from tests.client.jobs import finish, take
 from tests.server.steps import Served
 
@@ -48,6 +49,19 @@ async def test_a_batch_creates_all_jobs_or_none(served: Served, client: Client) 
     with pytest.raises(Invalid, match="colour"):
         await client.create_many([{"job_type": "mail", "colour": "red"}])
     assert len([view async for view in client.list()]) == 3
+
+
+async def test_keys_and_units_of_limits_are_stored_with_the_job(served: Served, client: Client) -> None:
+    await served.engine.job_limits.set("gpu", Limit(4), by="alice")
+    one = await client.create("crawl", limit_key="a.com", fairness_key="acme", limits={"gpu": 3})
+    [other] = await client.create_many([{"job_type": "crawl", "limit_key": "b.com", "limits": ["gpu"]}])
+    stored = [await served.engine.reads.get(job.id) for job in (one, other)]
+    assert [(job.limit_key, job.fairness_key) for job in stored] == [("a.com", "acme"), ("b.com", None)]
+    await take(served.engine, limit=2)
+    [gpu] = await served.engine.job_limits.all()
+    assert gpu.used == 4
+    with pytest.raises(InvalidField, match="units of limit 'gpu' must be a whole number"):
+        await client.create("crawl", limits={"gpu": 0})
 
 
 async def test_a_job_list_iterates_over_all_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,13 @@ async def test_a_job_is_created_streamed_and_its_result_returned(served: Served)
             await in_sync(lambda: client.create("mail", {"n": 2}, idempotency_key="one"))
 
 
+async def test_keys_of_limits_are_stored_with_the_job(served: Served) -> None:
+    with SyncClient(served.url) as client:
+        job = await in_sync(lambda: client.create("crawl", limit_key="a.com", fairness_key="acme", limits=["gpu"]))
+    stored = await served.engine.reads.get(job.id)
+    assert (stored.limit_key, stored.fairness_key) == ("a.com", "acme")
+
+
 async def test_a_canceled_job_and_an_unknown_job_raise_errors(served: Served) -> None:
     with SyncClient(served.url) as client:
         first, _ = await in_sync(lambda: client.create_many([{"job_type": "mail"}, {"job_type": "mail"}]))

@@ -60,7 +60,7 @@ async def test_the_commands_print_the_documented_output(fresh_sqlite_url: str, t
 
 
 def test_every_route_that_the_page_names_exists() -> None:
-    named = re.findall(r"`(GET|POST) (/[^?`]*)", PAGES[PAGE])
+    named = re.findall(r"`(GET|POST|PUT|DELETE) (/[^?`]*)", PAGES[PAGE])
     known = {(route.method, re.sub(r"_(\w)", lambda found: found[1].upper(), route.path)) for route in ROUTES}
     assert len(named) >= 8
     assert {(method, f"/api/admin{path}") for method, path in named} <= known

@@ -210,7 +210,10 @@ async def test_claimable_jobs_with_hooks_apply_the_same_conditions_as_without(
     [lane] = await ask(engine, "SELECT lane FROM holdfast_jobs WHERE id = :id", id=found.id)
 
     async def claimable(waits: float) -> list[str]:
-        query, wanted = q.claimable_jobs.with_hooks(("toy",)), {"lane": lane["lane"], "floor": 0, "most": 9}
+        query, wanted = (
+            q.claimable_jobs.with_hooks(("toy",)),
+            {"lane": lane["lane"], "floor": 0, "ceiling": 100, "most": 9},
+        )
         rows = await engine.store.write(lambda tx: tx.all(query, waits=waits, **wanted))
         return [row["id"] for row in rows]
 

@@ -66,3 +66,32 @@ async def test_a_guard_sees_the_payload_of_each_job(engine: Engine) -> None:
 
     await engine.create_alike(NewJob(type="mail"), [{"n": 1}, {"n": 2}])
     assert seen == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+async def test_plain_jobs_are_stored_like_all_others(engine: Engine, count: int) -> None:
+    """They have a statement of their own: its rows are those of `insert_jobs`."""
+    plain, others = NewJob(type="mail", queue="post"), NewJob(type="mail", queue="post", tags=["a"])
+    await engine.create_alike(others, [{"n": 1}] * count)
+    expected = await stored(engine)
+    assert [len(rows) for rows in expected.values()] == [count] * len(expected)
+    await engine.create_alike(plain, [{"n": 1}] * count)
+    assert await stored(engine) == {table: rows * 2 for table, rows in expected.items()}
+
+
+# What does not differ from job to job or from transaction to transaction.
+STORED = {
+    "jobs": "tenant, type, queue, lane, lifecycle, policy, moves, state, moved_by, due, parked, parked_at, priority, "
+    "version, epoch, attempt, failures, lost, max_attempts, run_at, created_at, updated_at, lease_seconds, "
+    "late_writes, idempotency_key, key_live, fingerprint, payload, trace, partition_key, subject, redrive_of, root_id, "
+    "parent_id, needs, reason, came_from",
+    "events": "seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, data",
+    "ready": "lane, priority, hooked, run_at",
+}
+
+
+async def stored(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
+    return {
+        table: [tuple(row) for row in await ask(engine, f"SELECT {columns} FROM holdfast_{table}")]
+        for table, columns in STORED.items()
+    }

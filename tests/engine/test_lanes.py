@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.errors import WorkerDisabled
 from holdfast.model import NewJob
+from holdfast.model.limits import Limit
+from holdfast.store.queries import Query
 
 WINDOW = 4
 
@@ -86,3 +89,38 @@ async def test_a_claim_with_a_request_id_sees_all_lanes_too(small: Engine, worke
     assert [lease.type for lease in leases or ()] == ["rare"]
     found = [await small.claim_once(worker, f"request-{n}") for n in range(5 * WINDOW)]
     assert [len(some or ()) for some in found] == [1] * 5 * WINDOW
+
+
+async def test_lanes_that_an_earlier_claim_has_read_are_not_read_again(
+    small: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(small, 5 * WINDOW)
+    transaction = small.store.transaction_class
+    original, asked = transaction.all, list[str]()
+
+    async def noted(tx: Any, query: Query, **params: Any) -> Any:
+        asked.append(query.name)
+        return await original(tx, query, **params)
+
+    monkeypatch.setattr(transaction, "all", noted)
+    assert len(await claimed_types(small, worker, WINDOW, at_once=True)) == WINDOW
+    assert asked.count("open_lanes") < WINDOW
+
+
+@pytest.mark.parametrize("change", ["pause", "limit", "disable"])
+async def test_a_claim_from_lanes_read_earlier_respects_what_has_changed_since(
+    small: Engine, worker: str, change: str
+) -> None:
+    await fill(small, 5 * WINDOW, queue="mail")
+    assert len(await small.claim(worker, at_once=True)) == 1
+    if change == "pause":
+        await small.queues.pause("mail")
+    elif change == "limit":
+        await small.job_limits.set("queue:mail", Limit(concurrency=1), by="operator")
+    else:
+        await small.workers.disable(worker)
+    try:
+        found = [await small.claim(worker) for _ in range(3)]
+    except WorkerDisabled:
+        found = []
+    assert not any(found)

@@ -69,7 +69,7 @@ async def test_the_lanes_are_read_again_after_a_while(
     engine: Engine, worker: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker may have registered again meanwhile, with other capabilities."""
-    monkeypatch.setattr("holdfast.engine.claim.ONLY_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.engine.lane_scope.UNREAD_SECONDS", 0.0)
     await engine.create_many([NewJob(type="t") for _ in range(3)])
     await engine.claim(worker)
     assert (await claimed(engine, worker, asked))[1] == ["open_lanes", "claim_jobs"]

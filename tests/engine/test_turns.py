@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from holdfast.engine.turns import PRIORITY_MIN, OpenHead, Share, Turns
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, OpenHead, Share, Turns
 
 
 def head(lane: int, tenant: str, *, priority: int = 0, weight: int = 1, job: str | None = None) -> OpenHead:
@@ -15,14 +15,14 @@ def claim(turns: Turns, heads: list[OpenHead], limit: int) -> Counter[str]:
     """A claim whose lanes have as many jobs as it wants: what each tenant got."""
     tenants = {one.lane: one.tenant for one in heads}
     got = Counter(dict.fromkeys(tenants.values(), 0))
-    for lane, _, most in turns.shares(heads, limit):
+    for lane, _, _, most in turns.shares(heads, limit):
         got[tenants[lane]] += most
     turns.took(got.elements())
     return got
 
 
 def test_a_single_tenant_gets_the_whole_claim_without_a_floor() -> None:
-    assert Turns().shares([head(1, "a")], 7) == [Share(1, PRIORITY_MIN, 7)]
+    assert Turns().shares([head(1, "a")], 7) == [Share(1, PRIORITY_MIN, PRIORITY_MAX, 7)]
 
 
 def test_one_job_at_a_time_alternates_between_tenants() -> None:
@@ -88,16 +88,20 @@ def test_what_a_tenant_does_not_use_is_bounded() -> None:
 
 def test_inside_a_tenant_priority_decides_and_the_next_head_is_the_floor() -> None:
     heads = [head(1, "a", priority=0), head(2, "a", priority=5), head(3, "a", priority=3)]
-    assert Turns().shares(heads, 10) == [Share(2, 3, 10)]
+    assert Turns().shares(heads, 10) == [Share(2, 3, PRIORITY_MAX, 10)]
 
 
 def test_priority_does_not_reach_over_to_another_tenant() -> None:
     urgent, patient = head(1, "urgent", priority=100), head(2, "patient", priority=-100)
     shares = {share.lane: share for share in Turns().shares([urgent, patient], 10)}
-    assert shares == {1: Share(1, PRIORITY_MIN, 5), 2: Share(2, PRIORITY_MIN, 5)}
+    assert shares == {1: Share(1, PRIORITY_MIN, PRIORITY_MAX, 5), 2: Share(2, PRIORITY_MIN, PRIORITY_MAX, 5)}
 
 
 def test_lanes_with_equally_urgent_heads_share_the_quota_the_oldest_first() -> None:
     heads = [head(1, "a", job="c"), head(2, "a", job="a"), head(3, "a", job="b"), head(4, "a", priority=-1)]
-    assert Turns().shares(heads, 7) == [Share(2, 0, 3), Share(3, 0, 2), Share(1, 0, 2)]
-    assert Turns().shares(heads, 2) == [Share(2, 0, 1), Share(3, 0, 1)]
+    assert Turns().shares(heads, 7) == [
+        Share(2, 0, PRIORITY_MAX, 3),
+        Share(3, 0, PRIORITY_MAX, 2),
+        Share(1, 0, PRIORITY_MAX, 2),
+    ]
+    assert Turns().shares(heads, 2) == [Share(2, 0, PRIORITY_MAX, 1), Share(3, 0, PRIORITY_MAX, 1)]

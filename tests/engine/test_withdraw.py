@@ -67,7 +67,7 @@ async def test_lock_job_and_claim_found_affect_only_the_named_jobs(engine: Engin
     await engine.cancel(canceled.id)
     await ask(engine, "UPDATE holdfast_jobs SET needs = '[\"toy\"]' WHERE id = :id RETURNING id", id=hooked.id)
     assert [row["id"] for row in await engine.store.write(lambda tx: tx.all(q.lock_job, id=first.id))] == [first.id]
-    holder = {"actor": "worker", "worker": worker, "instance": None, "token_prefix": UNKNOWN_ID[:-12]}
+    holder = {"actor": "worker", "worker": worker, "instance": None, "limited": None, "token_prefix": UNKNOWN_ID[:-12]}
     ids = [first.id, canceled.id, hooked.id]
     claimed = await engine.store.write(lambda tx: tx.all(q.claim_found, ids=ids, **holder))
     assert [row["id"] for row in claimed] == [first.id]

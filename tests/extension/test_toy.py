@@ -95,6 +95,18 @@ async def test_a_job_cancels_another_and_cannot_fetch_internal_addresses(app: Ap
     assert (later.id, "release") in await entries(app)
 
 
+async def test_claims_keep_the_limits_of_the_toy_and_take_turns(app: App) -> None:
+    engine = await app.engine()
+    worker = (await engine.workers.register()).id
+    await toy.index.enqueue_many([{"text": text} for text in "aaab"])
+    await toy.fetch.enqueue_many([{"url": f"http://10.0.0.{host}/"} for host in (1, 1, 2, 3)])
+
+    notes = await engine.claim(worker, limit=10, types=["NOTE_INDEX"])
+    assert sorted(lease.payload["text"] for lease in notes) == ["a", "a", "b"]  # 3 at once, and b has its turn
+    pages = await engine.claim(worker, limit=10, types=["NOTE_FETCH"])
+    assert len({lease.payload["url"] for lease in pages}) == len(pages) == 2  # 4 of 5 units, and one of each key
+
+
 @pytest.mark.slow
 async def test_the_toy_works_over_http_with_a_remote_worker_and_its_child_process(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

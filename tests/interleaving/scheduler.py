@@ -9,6 +9,7 @@ for a lock of the other stands at no gate, PostgreSQL says so, and then the othe
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ Verb = Callable[[Tx], Awaitable[Any]]
 
 GLANCE_SECONDS = 0.002  # after which it is worth asking PostgreSQL whether a statement waits for a lock
 HANG_SECONDS = 60
+CHOICES_MAX = 200
 
 
 class GatedTx(PostgresTx):
@@ -102,6 +104,15 @@ class Scheduler:
             trace = await self._play(await set_scene(), choices)
             waiting += [[*choices[:place], 1] for place in range(given, len(choices))]
             yield trace
+
+    async def some_orders(
+        self, set_scene: Callable[[], Awaitable[tuple[Verb, Verb]]], chance: random.Random, plays: int
+    ) -> AsyncIterator[list[str]]:
+        """So many random orders, for verbs that have too many: in some both often alternate, in some hardly."""
+        for _ in range(plays):
+            first = chance.random()
+            choices = [int(chance.random() > first) for _ in range(CHOICES_MAX)]
+            yield await self._play(await set_scene(), choices)
 
     async def _play(self, verbs: tuple[Verb, Verb], choices: list[int]) -> list[str]:
         """Follow the choices, then always the first session that can go; what is chosen is added to `choices`."""

@@ -14,6 +14,7 @@ from holdfast.maintenance.maintainer import Maintainer
 from holdfast.model import NewJob
 from holdfast.store import q
 from holdfast.store.queries import Query
+from tests.engine.limiting import crawl, crawl_by_domain, declare, end, limit
 from tests.engine.steps import ask, held, run
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -208,6 +209,48 @@ RETURNING id
 """
 
 
+async def test_keyed_jobs_are_claimed_without_waiting_for_the_hour(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await crawl_by_domain(engine)
+    await crawl(engine, *"aab")
+    await set_back(engine, clock)
+    await maintain(engine, clock)
+    assert (await engine.polls.poll(worker)).due
+    leases = await engine.claim(worker, limit=9)
+    assert [lease.payload["domain"] for lease in leases] == ["a", "b"]
+    await end(engine, worker, *leases)
+    assert len(await engine.claim(worker, limit=9)) == 1
+
+
+@pytest.mark.parametrize("name", ["type:crawl", "key:crawl"])
+async def test_an_empty_rate_has_tokens_again_as_soon_as_without_a_step(
+    engine: Engine, worker: str, clock: MovableClock, name: str
+) -> None:
+    await declare(engine, limit_key="domain")
+    await limit(engine, name, rate="1/10s", burst=2)
+    await crawl(engine, *"aaaaaaa")
+    assert len(await engine.claim(worker, limit=9)) == 2
+    await set_back(engine, clock)
+    await maintain(engine, clock)
+    assert await engine.claim(worker, limit=9) == [], "the correction gives no tokens"
+    assert (await engine.polls.poll(worker)).next_in == pytest.approx(10)
+    for seconds, jobs in ((9, 0), (1, 1), (10, 1), (20, 2)):
+        clock.advance(seconds)
+        assert len(await engine.claim(worker, limit=9)) == jobs
+
+
+async def test_a_limit_that_was_just_set_is_counted_again_for_no_longer_than_a_minute(
+    engine: Engine, clock: MovableClock
+) -> None:
+    await limit(engine, "type:crawl", concurrency=1)
+    await set_back(engine, clock)
+    await maintain(engine, clock)
+    assert (await engine.polls.due_work(workers_kept=DAY, claims_kept=HOUR)).changed_limits
+    clock.advance(61)
+    assert not (await engine.polls.due_work(workers_kept=DAY, claims_kept=HOUR)).changed_limits
+
+
 async def test_the_correction_is_logged_once_and_small_differences_are_ignored(
     engine: Engine, worker: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,6 +360,25 @@ async def test_workers_set_back_corrects_workers_with_a_future_time(engine: Engi
     await put(engine, clock, "workers", registered, registered_at=6)
     await put(engine, clock, "workers", right, last_heartbeat_at=4, registered_at=4)
     assert await corrected(engine, q.workers_set_back) == {heard, registered}
+
+
+async def test_turns_tokens_and_limits_set_back_correct_future_times(engine: Engine, clock: MovableClock) -> None:
+    for number, seconds in enumerate((4, 6, 7, 6), 1):
+        at = clock.now() + timedelta(seconds=seconds)
+        for insert in _LIMITED_ROWS:
+            await ask(engine, insert, name=f"name-{number}", number=-number, at=at)
+    assert [len(await corrected(engine, q.turns_set_back, limit=2)) for _ in range(3)] == [2, 1, 0]
+    assert [len(await corrected(engine, q.tokens_set_back, limit=2)) for _ in range(3)] == [2, 1, 0]
+    assert await corrected(engine, q.limits_set_back) == {"name-2", "name-3", "name-4"}
+    assert await corrected(engine, q.limits_set_back) == set()
+
+
+_LIMITED_ROWS = (
+    "INSERT INTO holdfast_key_lanes (lane, key_lane, turn_at) VALUES (1, :number, :at) RETURNING lane",
+    "INSERT INTO holdfast_limit_tokens (bucket, tokens, filled_at, full_at) VALUES (:name, 0, :at, :at) "
+    "RETURNING bucket",
+    "INSERT INTO holdfast_limits (name, concurrency, updated_at) VALUES (:name, 1, :at) RETURNING name",
+)
 
 
 async def test_counts_sweeps_and_grace_set_back_correct_future_times(engine: Engine, clock: MovableClock) -> None:

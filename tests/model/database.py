@@ -14,7 +14,21 @@ from holdfast.ids import Ids
 from holdfast.store import open_store
 from holdfast.store.migrate import sqlite_path
 
-TABLES = ("kept_keys", "jobs", "events", "kept_attempts", "parts", "queues", "sweeps", "workers", "past_workers")
+TABLES = (
+    "limit_units",
+    "limit_tokens",
+    "limits",
+    "key_lanes",
+    "kept_keys",
+    "jobs",
+    "events",
+    "kept_attempts",
+    "parts",
+    "queues",
+    "sweeps",
+    "workers",
+    "past_workers",
+)
 
 
 class ChosenIds(Ids):

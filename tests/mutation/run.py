@@ -37,7 +37,9 @@ TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
 PRUNED = ["tests/known/test_pruned_jobs.py", "tests/known/test_pruning_and_webhooks.py"]
 KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
-SET_BACK = ("leases", "retries", "delays", "workers", "counts", "sweeps", "deliveries", "grace")
+SET_BACK = (
+    *("leases", "retries", "delays", "turns", "tokens", "limits", "workers", "counts", "sweeps", "deliveries", "grace"),
+)
 KEYS = ("live_key", "key", "revoke_key", "revoke_keys_of_worker", "end_key_soon", "keys_were_used")
 TASKS = ("take_task", "end_task", "note_task_failure", "forget_tasks", "add_tasks")
 SESSIONS = ("live_session", "end_session", "sessions_were_used", "prune_sessions")
@@ -47,8 +49,23 @@ FORGOTTEN = (
     *(f"forget_{what}" for what in ("extension", "tasks_of", "failures_of")),
 )
 HOOK_FAILURES = ("hooked_jobs", "clear_hook_failures", "prune_hook_failures", "note_hook_failure")
+LIMITED = [
+    "tests/store/test_limits.py",
+    *(
+        f"tests/engine/test_{what}.py"
+        for what in ("limits", "limit_keys", "limit_polls", "limit_changes", "why_limits")
+    ),
+    *(f"tests/engine/test_{what}.py" for what in ("limits_isolation", "ageing")),
+]
+LIMITS = (
+    *("lock_limits", "limit_usage", "hold_units", "spend_tokens", "end_turns", "begin_turns", "open_key_lanes"),
+    *("open_changed_lanes", "open_full_lanes", "limits", "limit", "lock_limit", "put_limit", "drop_limit"),
+    *("changed_limits", "prune_tokens", "count_running", "mark_limited", "limits_of_job", "set_weight", "weights"),
+    *("lane_levels", "open_key_work"),
+)
 CLOSE = {
-    "schema": ["tests/store/test_constraints.py"],
+    "schema": ["tests/store/test_constraints.py", "tests/store/test_schema.py", "tests/store/test_limits.py"],
+    **dict.fromkeys(LIMITS, LIMITED),
     "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
     "claim_jobs": [
         *KNOWN["spoilt"],
@@ -109,13 +126,14 @@ CLOSE = {
         "tests/engine/test_create.py",
         "tests/known/test_group_commit.py",
     ],
+    "insert_plain_jobs": [*HOOKS, "tests/known/test_restored_database.py", "tests/engine/test_create_alike.py"],
     **{query: ["tests/webhooks/test_failure_counts.py"] for query in ("failures", "put_figures")},
     "policy_body": ["tests/known/test_newer_versions.py"],
     "note_conflict": ["tests/known/test_two_apps_one_type.py"],
     "jobs_by_key": ["tests/engine/test_guards.py", "tests/known/test_pruned_jobs.py", "tests/store/test_plans.py"],
     "mark_sweep": ["tests/engine/test_guards.py", "tests/engine/test_reap.py"],
     "lost_jobs": [f"tests/engine/test_{what}.py" for what in ("guards", "reap", "cancel", "crash_detector")],
-    **{f"{what}_set_back": ["tests/known/test_clock_set_back.py"] for what in SET_BACK},
+    **{f"{what}_set_back": ["tests/known/test_clock_set_back.py", "tests/store/test_limits.py"] for what in SET_BACK},
     "requeue_due": [*KNOWN["spoilt"], *GUARDS, "tests/store/test_plans.py"],
     "prunable_succeeded": ["tests/engine/test_guards.py", "tests/engine/test_prune.py", *PRUNED],
     "prunable_unhappy": ["tests/store/test_plans.py", "tests/engine/test_prune.py", *PRUNED],

@@ -24,6 +24,16 @@ class Operator:
         assert answer.status_code == status, answer.text
         return answer.json()
 
+    async def put(self, path: str, body: dict[str, Any], *, status: int = 200) -> Any:
+        answer = await self.served.http.put(f"/api/admin{path}", json=body, headers=self.headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def delete(self, path: str, *, status: int = 200) -> Any:
+        answer = await self.served.http.delete(f"/api/admin{path}", headers=self.headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
     @property
     def engine(self) -> Engine:
         return self.served.engine

@@ -34,6 +34,7 @@ from holdfast.engine import Engine, NewWorker
 from holdfast.engine.policy_settings import PolicySettings
 from holdfast.model import NewJob
 from holdfast.model.key import SCOPES, Kind, NewKey, text_of
+from holdfast.model.limits import Limit
 from holdfast.server.app import ROUTES
 from holdfast.server.http.route import EVENT_STREAM, Route
 from holdfast.server.openapi.document import document
@@ -140,13 +141,14 @@ async def populate(database: str, url: str) -> Target:
         leases = await engine.claim(worker.id, limit=20)
         await engine.cancel(made[-1].id)
         keys = [(await engine.keys.create(NewKey(name="spare"))).key.id for _ in range(3)]
+        await engine.job_limits.set("tenant:other", Limit(4), by="operator", weight=3)
     finally:
         await engine.close()
     ids = {"jobId": [job.id for job in made], "workerId": [spare.id], "keyId": keys, "queue": ["q", "default"]}
     return Target(
         url,
         {Kind.CLIENT: client_key, Kind.WORKER: worker_key, Kind.ADMIN: admin_key},
-        ids | {"name": ["default", "orchestration"]},
+        ids | {"name": ["default", "orchestration"], "limit": ["tenant:other", "key:other a"]},
         [{"jobId": lease.id, "leaseToken": lease.token} for lease in leases],
     )
 

@@ -152,6 +152,13 @@ async def test_no_job_is_replaced_by_another_of_its_id(fresh_sqlite_url: str, st
         assert await db.run("SELECT state FROM holdfast_jobs") == [(state.value,)]
 
 
+async def test_a_claimable_job_that_changes_keeps_its_one_place_among_those_to_claim(db: ByHand) -> None:
+    await db.run(insert(job_id(1)))
+    for change in ("priority = 5", "payload = '[]'", "tags = '[]'"):
+        await db.run(f"UPDATE holdfast_jobs SET {change} WHERE id = '{job_id(1)}'")
+        assert await db.run("SELECT count(*) FROM holdfast_ready") == [(1,)]
+
+
 async def test_a_lease_token_changes_only_with_a_move(db: ByHand) -> None:
     """C-26, S3, S4."""
     await walk(db, State.QUEUED, State.RUNNING)

@@ -95,14 +95,14 @@ async def ripe(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, d
 async def due(engine: Engine, worker: str, _: MovableClock) -> tuple[str, dict[str, Any]]:
     made = await engine.create(NewJob(type="n"))
     lane = (await ask(engine, "SELECT lane FROM holdfast_jobs WHERE id = :id", id=made.id))[0]["lane"]
-    return made.id, {"lane": lane, "floor": -100, "waits": 0.0, "most": 9}
+    return made.id, {"lane": lane, "floor": -100, "ceiling": 100, "waits": 0.0, "most": 9}
 
 
 async def claimable(engine: Engine, worker: str, clock: MovableClock) -> tuple[str, dict[str, Any]]:
     job_id, params = await due(engine, worker, clock)
-    wanted = [(params["lane"], params["floor"], params["waits"], params["most"])]
-    holder = {"worker": worker, "instance": "one", "token_prefix": UNKNOWN_ID[:-12]}
-    return job_id, {"wanted": wanted, "most": params["most"], "only": None, "limit": 9, **holder}
+    wanted = [(params["lane"], params["floor"], params["ceiling"], params["waits"], params["most"])]
+    holder = {"worker": worker, "instance": "one", "limited": None, "token_prefix": UNKNOWN_ID[:-12]}
+    return job_id, {"wanted": wanted, "most": params["most"], "unread": False, "only": None, "limit": 9, **holder}
 
 
 FOUND_BY: dict[str, tuple[Brings, str | None]] = {  # how one comes to be, and the verb that a hook may have failed
@@ -171,7 +171,7 @@ async def seen_by(engine: Engine, worker: str, extensions: tuple[str, ...]) -> d
     scope: dict[str, Any] = {"queues": None, "types": None}
     [look] = await rows(q.claimable, worker=worker, limit=9, **scope)
     [overdue] = await rows(q.overdue, worker=worker, queues=None)
-    [later] = await rows(q.next_open_work)
+    [later] = await rows(q.next_open_work, limit=9)
     return {
         **{f"open_lanes.{way}": bool(await lanes(way)) for way in ("next", "by_tenant", "named")},
         "open_work": bool(await rows(q.open_work, limit=9, **scope)),
@@ -265,15 +265,16 @@ async def test_claimable_jobs_have_an_attempt_left(
 # -- new jobs, and the version of the schema --------------------------------------------------------------------------
 
 
-async def test_insert_jobs_of_a_type_whose_hooks_are_missing(engine: Engine) -> None:
+@pytest.mark.parametrize("priority", [0, 1], ids=["insert_plain_jobs", "insert_jobs"])
+async def test_insert_of_jobs_of_a_type_whose_hooks_are_missing(engine: Engine, priority: int) -> None:
     """Other types, with hooks or without, are no reason to refuse."""
     await declare(engine, "plain", None)
     await declare(engine, "other", '["billing"]')
-    await engine.create(NewJob(type="plain"))
+    await engine.create(NewJob(type="plain", priority=priority))
     await declare(engine, "hooked", '["notes"]')
-    await engine.create(NewJob(type="plain"))
+    await engine.create(NewJob(type="plain", priority=priority))
     with pytest.raises(ExtensionMissing, match="notes"):
-        await engine.create(NewJob(type="hooked"))
+        await engine.create(NewJob(type="hooked", priority=priority))
     assert {job.type for job in (await engine.reads.page()).jobs} == {"plain"}
 
 

@@ -33,8 +33,8 @@ async def test_the_observer_gets_every_query_after_it_ended(engine: Engine, work
     [lease] = await engine.claim(worker)
     await engine.complete(worker, lease.id, lease.token)
     names = [name for name, _ in observer.seen]
-    assert [name for name in names if name in ("insert_jobs", "claim_jobs", "complete_jobs")] == [
-        *("insert_jobs", "claim_jobs", "complete_jobs")
+    assert [name for name in names if name in ("insert_plain_jobs", "claim_jobs", "complete_jobs")] == [
+        *("insert_plain_jobs", "claim_jobs", "complete_jobs")
     ]
     assert not any(failed for _, failed in observer.seen)
 
@@ -114,7 +114,7 @@ def test_each_query_has_an_operation_and_a_table() -> None:
         ("insert_jobs", "insert", "holdfast_jobs"),
         ("forget_workers", "delete", "holdfast_workers"),
         ("insert_worker_events", "insert", "holdfast_events"),
-        ("next_open_work", "select", "holdfast_running"),
+        ("held_by_worker", "select", "holdfast_running"),
         ("clock", "select", "none"),
     ],
 )

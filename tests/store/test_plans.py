@@ -44,8 +44,8 @@ SELECT gen_random_uuid(), 'default', 'type ' || n % 50, 'default', (1 + n % 2) *
           FROM generate_series(1, 50000) AS n) AS crowd;
 INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at)
 SELECT lane, priority, needs IS NOT NULL, id, run_at FROM holdfast_jobs WHERE due;
-INSERT INTO holdfast_claim_batches (claimed_at, ids)
-SELECT now(), array_agg(id)
+INSERT INTO holdfast_claim_batches (claimed_at, expires_at, ids)
+SELECT now(), now(), array_agg(id)
   FROM (SELECT id, state, row_number() OVER (PARTITION BY state) AS n FROM holdfast_jobs) AS jobs
  WHERE state = 'running' OR state = 'succeeded' AND n <= 500
  GROUP BY n / 10;
@@ -67,7 +67,7 @@ PINNED = {
     "overdue": {"parked", "running"},
     "claimable": {"ready", "pkey", "parked", "running"},
     "open_work": {"ready", "pkey"},
-    "next_open_work": {"parked", "running"},
+    "next_open_work": {"ready", "parked", "running"},
     "policies_of_jobs": {"pkey"},
     "instances": {"running"},
     "beat_worker": {"running"},

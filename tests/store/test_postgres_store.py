@@ -13,6 +13,7 @@ from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import PostgresStore, Tx, postgres, q
+from holdfast.store.connect import session_settings
 from holdfast.store.migrate import migrate
 from holdfast.store.postgres import bind
 from holdfast.store.queries import Query
@@ -74,9 +75,12 @@ async def test_two_writers_in_a_deadlock_both_succeed(store: PostgresStore) -> N
     assert [await counted(store, number) for number in (1, 2)] == [2, 2]
 
 
-async def test_two_writers_in_a_serialization_conflict_both_succeed(fresh_postgres_url: str, postgres: Any) -> None:
+async def test_two_writers_in_a_serialization_conflict_both_succeed(
+    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F22: a serialization failure is retried, and no update is lost."""
-    await configure(postgres, "default_transaction_isolation", "serializable")
+    settings = [*session_settings(), "default_transaction_isolation = 'serializable'"]
+    monkeypatch.setattr("holdfast.store.postgres.session_settings", lambda: settings)
     store = await PostgresStore.open(fresh_postgres_url, Clock(), Ids())
     await add_counters(store)
     both_have_read, tries = asyncio.Barrier(2), Counter[str]()

@@ -87,7 +87,8 @@ def say(**answer: Any) -> None:
 async def hold(told: dict[str, Any]) -> None:
     table = LeaseTable.create()
     slots = [table.put(msgspec.convert(lease, HeldLease), told["lease_seconds"]) for lease in told["leases"]]
-    heartbeater: Any = await Heartbeater.start(table, told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
+    heartbeater: Any = await Heartbeater.spawn(table)
+    heartbeater.start(told["spec"], lambda news: say(news=news), Loops(Clock(), Ids()))
     ticking = asyncio.create_task(tick(table))
     commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)

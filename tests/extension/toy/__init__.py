@@ -27,7 +27,10 @@ length = ext.histogram("length", "How long notes are.", buckets=(10, 100))
 open_pages = ext.gauge("open_pages", "Pages that are open.", exact=True)
 
 
-@ext.job("NOTE_INDEX", queue="notes", max_attempts=2)
+ext.limit("notes_network", concurrency=5)
+
+
+@ext.job("NOTE_INDEX", queue="notes", max_attempts=2, concurrency=3, fairness_key="text")
 async def index(ctx: Context, text: str) -> int:
     indexed.add(1, "worker")
     ctx.metrics.length.observe(len(text))
@@ -74,7 +77,7 @@ async def drop(ctx: Context, note_id: str) -> bool:
     return True
 
 
-@ext.job("NOTE_FETCH", max_attempts=1)
+@ext.job("NOTE_FETCH", max_attempts=1, limit_key="url", concurrency_per_key=1, limits={"notes_network": 2})
 async def fetch(url: str) -> int:
     async with GuardedClient() as client:
         return len((await client.get(url)).body)

@@ -9,8 +9,9 @@ from holdfast.store.render import POSTGRES, SQLITE
 from holdfast.store.render.__main__ import sql_of
 
 HOT = (
-    *("insert_jobs", "insert_jobs.observed.for_one"),
+    *("insert_jobs", "insert_jobs.observed.for_one", "insert_plain_jobs", "insert_plain_jobs.minimal.for_one"),
     *("open_lanes", "claim_jobs", "overdue"),
+    *("open_key_lanes", "lock_limits", "limit_usage", "hold_units", "end_turns", "begin_turns"),
     *("renew_leases", "beat_worker", "advance_jobs"),
     *("complete_jobs", "complete_jobs.observed.for_one", "release_jobs", "cancel_waiting"),
     *("held_jobs", "retry_jobs", "dead_letter_jobs"),

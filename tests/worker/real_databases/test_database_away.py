@@ -76,12 +76,13 @@ def all_returned(on: WorkerHarness, spanning: list[JobHandle[Any]]) -> bool:
 
 
 async def away(server: PostgresServer, ended: Callable[[], bool], *, kill: bool) -> float:
-    """When it was back."""
+    """When it began to come back: workers may be connected again before its start is known here."""
     await asyncio.to_thread(server.stop, kill=kill)
     await asyncio.sleep(AWAY_SECONDS)
     await eventually(ended)
+    back = time.time()
     await asyncio.to_thread(server.start)
-    return time.time()
+    return back
 
 
 async def test_connections_terminated_ten_times_a_second_lose_no_job(

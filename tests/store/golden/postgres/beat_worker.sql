@@ -15,4 +15,4 @@ UPDATE holdfast_workers
 RETURNING enabled,
           (SELECT count(*) FROM others) AS others,
           (SELECT count(*) FROM others WHERE id < $1) AS ahead,
-          EXISTS (SELECT 1 FROM holdfast_running WHERE lease_instance IS NOT NULL) AS busy;
+          EXISTS (SELECT 1 FROM (SELECT ids FROM holdfast_claim_batches ORDER BY claimed_at DESC) AS newest WHERE EXISTS (SELECT 1 FROM holdfast_jobs AS running WHERE running.id = ANY (newest.ids) AND running.state = 'running' AND running.lease_instance IS NOT NULL LIMIT 1 OFFSET 0)) AS busy;

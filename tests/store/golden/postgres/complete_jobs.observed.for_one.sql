@@ -8,7 +8,7 @@ UPDATE holdfast_jobs
        error       = NULL,
        percent     = 100,
        step        = CASE WHEN holdfast_jobs.lifecycle = 'transcode' THEN 'finalize' ELSE holdfast_jobs.step END,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        finished_at = coalesce($2::timestamptz, statement_timestamp()),
        updated_at  = coalesce($2::timestamptz, statement_timestamp())
   FROM (SELECT $3::uuid AS id, $4::uuid AS token, $5::text AS result) AS done

@@ -6,7 +6,7 @@ UPDATE holdfast_jobs
        version = holdfast_jobs.version + 1, moved_by = $1, pos = greatest(holdfast_jobs.pos, (SELECT pg_current_xact_id()::text::bigint + base FROM holdfast_event_log)),
        failures    = failures + 1,
        error       = failed.error,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        finished_at = coalesce($2::timestamptz, statement_timestamp()),
        updated_at  = coalesce($2::timestamptz, statement_timestamp())
   FROM unnest($3::uuid[], $4::uuid[], $5::text[], $6::text[]) AS failed(id, token, reason, error)

@@ -9,7 +9,7 @@ UPDATE holdfast_jobs
        run_at     = (coalesce($2::timestamptz, statement_timestamp()) + (gone.delay_seconds) * interval '1 second'),
        due        = gone.delay_seconds <= 0 AND moves & 4 <> 0 AND attempt < max_attempts,
        step       = NULL,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        updated_at = coalesce($2::timestamptz, statement_timestamp())
   FROM unnest($3::uuid[], $4::uuid[], $5::integer[], $6::text[], $7::text[], $8::float8[]) AS gone(id, token, lost, reason, error, delay_seconds)
  WHERE holdfast_jobs.id = gone.id

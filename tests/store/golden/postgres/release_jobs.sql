@@ -9,7 +9,7 @@ UPDATE holdfast_jobs
        due        = freed.delay_seconds <= 0 AND freed.reason <> 'waiting_for_children'
                     OR coalesce(woken_epoch = epoch, FALSE),
        step       = NULL,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        updated_at = coalesce($2::timestamptz, statement_timestamp())
   FROM unnest($3::uuid[], $4::uuid[], $5::text[], $6::float8[]) AS freed(id, token, reason, delay_seconds)
  WHERE holdfast_jobs.id = freed.id

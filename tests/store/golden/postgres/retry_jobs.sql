@@ -8,7 +8,7 @@ UPDATE holdfast_jobs
        error      = failed.error,
        run_at     = (coalesce($2::timestamptz, statement_timestamp()) + (failed.delay_seconds) * interval '1 second'),
        due        = failed.delay_seconds <= 0 AND moves & 4 <> 0 AND attempt < max_attempts,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        updated_at = coalesce($2::timestamptz, statement_timestamp())
   FROM unnest($3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::float8[]) AS failed(id, token, reason, error, delay_seconds)
  WHERE holdfast_jobs.id = failed.id

@@ -15,4 +15,4 @@ UPDATE holdfast_workers
 RETURNING enabled,
           (SELECT count(*) FROM others) AS others,
           (SELECT count(*) FROM others WHERE id < :worker) AS ahead,
-          EXISTS (SELECT 1 FROM holdfast_running WHERE lease_instance IS NOT NULL) AS busy;
+          EXISTS (SELECT 1 FROM holdfast_running AS running WHERE running.lease_instance IS NOT NULL) AS busy;

@@ -1,7 +1,7 @@
 WITH picked AS MATERIALIZED (
     SELECT best.value AS id
-      FROM (SELECT value->>0 AS lane, value->>1 AS floor, value->>2 AS waits, value->>3 AS most FROM json_each(:wanted)) AS wanted
-      JOIN json_each((SELECT json_group_array(id) FROM (SELECT r.id FROM holdfast_ready r JOIN holdfast_jobs ON holdfast_jobs.id = r.id WHERE r.lane = wanted.lane AND r.priority >= wanted.floor AND (r.run_at <= (:now - CAST((wanted.waits) * 1000000 AS INTEGER)) OR r.run_at > (:now + CAST((5) * 1000000 AS INTEGER))) AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND holdfast_jobs.needs IS NULL AND (CAST(:only AS bigint) IS NULL OR :only = (SELECT min(lane) FROM holdfast_ready) AND :only = (SELECT max(lane) FROM holdfast_ready) AND (SELECT enabled FROM holdfast_workers WHERE id = :worker) AND NOT EXISTS (SELECT 1 FROM holdfast_lanes l JOIN holdfast_queues q ON q.tenant = l.tenant AND q.name = l.queue WHERE l.id = :only AND q.paused_at IS NOT NULL)) ORDER BY r.priority DESC, r.id LIMIT :most))) AS best ON best.key < wanted.most
+      FROM (SELECT value->>0 AS lane, value->>1 AS floor, value->>2 AS ceiling, value->>3 AS waits, value->>4 AS most FROM json_each(:wanted)) AS wanted
+      JOIN json_each((SELECT json_group_array(id) FROM (SELECT r.id FROM holdfast_ready r JOIN holdfast_jobs ON holdfast_jobs.id = r.id WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling AND (r.run_at <= (:now - CAST((wanted.waits) * 1000000 AS INTEGER)) OR r.run_at > (:now + CAST((5) * 1000000 AS INTEGER))) AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND holdfast_jobs.needs IS NULL AND (NOT :unread OR (SELECT enabled FROM holdfast_workers WHERE id = :worker) AND NOT EXISTS (SELECT 1 FROM holdfast_lanes l WHERE l.id = wanted.lane AND ((EXISTS (SELECT 1 FROM holdfast_limits) AND EXISTS (SELECT 1 FROM (SELECT 'type:' || l.type AS name, 1 AS units UNION ALL SELECT 'queue:' || l.queue AS name, 1 AS units UNION ALL SELECT 'tenant:' || l.tenant AS name, 1 AS units UNION ALL SELECT p.key, CAST(p.value AS integer) FROM json_each(l.limits) AS p) AS wanted JOIN holdfast_limits m ON m.name = wanted.name)) OR NOT NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0)))) AND (CAST(:only AS bigint) IS NULL OR :only = (SELECT min(lane) FROM holdfast_ready WHERE lane > 0) AND :only = (SELECT max(lane) FROM holdfast_ready) AND NOT EXISTS (SELECT 1 FROM holdfast_key_lanes WHERE turn_at IS NOT NULL)) ORDER BY r.priority DESC, r.id LIMIT :most))) AS best ON best.key < wanted.most
 )
 UPDATE holdfast_jobs
    SET came_from        = state,
@@ -14,6 +14,7 @@ UPDATE holdfast_jobs
        lease_worker     = :worker,
        lease_instance   = :instance,
        lease_token      = :token_prefix || substr(holdfast_new_token(), -12),
+       limited          = :limited,
        lease_expires_at = (:now + CAST((lease_seconds) * 1000000 AS INTEGER)),
        claimed_at       = :now,
        started_at       = coalesce(started_at, :now),

@@ -7,7 +7,7 @@ UPDATE holdfast_jobs
        error       = NULL,
        percent     = 100,
        step        = CASE WHEN holdfast_jobs.lifecycle = 'transcode' THEN 'finalize' ELSE holdfast_jobs.step END,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        finished_at = :now,
        updated_at  = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS result FROM json_each(:done)) AS done

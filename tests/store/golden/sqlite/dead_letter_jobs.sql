@@ -5,7 +5,7 @@ UPDATE holdfast_jobs
        version = holdfast_jobs.version + 1, moved_by = :actor,
        failures    = failures + 1,
        error       = failed.error,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        finished_at = :now,
        updated_at  = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS reason, value->>3 AS error FROM json_each(:failed)) AS failed

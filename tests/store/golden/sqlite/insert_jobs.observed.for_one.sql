@@ -1,21 +1,22 @@
 INSERT INTO holdfast_jobs (
-    id, tenant, type, queue, lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
+    id, tenant, type, queue, lane, key_lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
     run_at, created_at, updated_at, lease_seconds, late_writes, idempotency_key, key_live, fingerprint,
-    payload, tags, trace, partition_key, subject, redrive_of, root_id, parent_id, needs)
-SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, kind.lifecycle, kind.policy, kind.moves, kind.state, :actor,
-       CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, (:now + CAST((fresh.delay_seconds) * 1000000 AS INTEGER)), :now) <= :now END,
+    payload, tags, trace, partition_key, limit_key, fairness_key, subject, redrive_of, root_id, parent_id, needs)
+SELECT fresh.id, kind.tenant, kind.type, kind.queue, kind.lane, fresh.key_lane, kind.lifecycle, kind.policy, kind.moves,
+       kind.state, ?,
+       CASE WHEN kind.state = 'queued' THEN coalesce(fresh.run_at, (? + CAST((fresh.delay_seconds) * 1000000 AS INTEGER)), ?) <= ? END,
        coalesce(fresh.priority, 0), kind.version, 0, coalesce(fresh.max_attempts, kind.max_attempts),
-       coalesce(fresh.run_at, (:now + CAST((fresh.delay_seconds) * 1000000 AS INTEGER)), :now), :now, :now, kind.lease_seconds, kind.late_writes,
+       coalesce(fresh.run_at, (? + CAST((fresh.delay_seconds) * 1000000 AS INTEGER)), ?), ?, ?, kind.lease_seconds, kind.late_writes,
        fresh.idempotency_key, CASE WHEN fresh.idempotency_key IS NOT NULL THEN TRUE END, fresh.fingerprint,
-       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.subject, fresh.redrive_of, fresh.root_id,
-       fresh.parent_id, kind.needs
-  FROM (SELECT value->>0 AS id, value->>1 AS kind, value->>2 AS priority, value->>3 AS max_attempts, value->>4 AS run_at, value->>5 AS delay_seconds, value->>6 AS payload, value->>7 AS idempotency_key, value->>8 AS fingerprint, value->>9 AS tags, value->>10 AS trace, value->>11 AS partition_key, value->>12 AS subject, value->>13 AS redrive_of, value->>14 AS root_id, value->>15 AS parent_id FROM json_each(:fresh)) AS fresh
-  JOIN (SELECT value->>0 AS number, value->>1 AS tenant, value->>2 AS type, value->>3 AS queue, value->>4 AS lane, value->>5 AS lifecycle, value->>6 AS policy, value->>7 AS moves, value->>8 AS state, value->>9 AS version, value->>10 AS lease_seconds, value->>11 AS late_writes, value->>12 AS max_attempts, value->>13 AS needs FROM json_each(:kind)) AS kind
+       fresh.payload, fresh.tags, fresh.trace, fresh.partition_key, fresh.limit_key, fresh.fairness_key, fresh.subject,
+       fresh.redrive_of, fresh.root_id, fresh.parent_id, kind.needs
+  FROM (SELECT ? AS id, ? AS kind, ? AS priority, ? AS max_attempts, ? AS run_at, ? AS delay_seconds, ? AS payload, ? AS idempotency_key, ? AS fingerprint, ? AS tags, ? AS trace, ? AS partition_key, ? AS subject, ? AS redrive_of, ? AS root_id, ? AS parent_id, ? AS key_lane, ? AS limit_key, ? AS fairness_key) AS fresh
+  JOIN (SELECT ? AS number, ? AS tenant, ? AS type, ? AS queue, ? AS lane, ? AS lifecycle, ? AS policy, ? AS moves, ? AS state, ? AS version, ? AS lease_seconds, ? AS late_writes, ? AS max_attempts, ? AS needs) AS kind
     ON kind.number = coalesce(fresh.kind, 0)
- WHERE coalesce(:lock_timeout, '') IS NOT NULL
+ WHERE coalesce(?, '') IS NOT NULL
    AND NOT EXISTS (
            SELECT 1
-             FROM (SELECT value->>0 AS lane, value->>1 AS lane_digest, value->>2 AS policy, value->>3 AS policy_digest, value->>4 AS type, value->>5 AS needs FROM json_each(:known)) AS known
+             FROM (SELECT ? AS lane, ? AS lane_digest, ? AS policy, ? AS policy_digest, ? AS type, ? AS needs) AS known
             WHERE NOT EXISTS (SELECT 1 FROM holdfast_lanes WHERE holdfast_lanes.id = known.lane AND holdfast_lanes.digest = known.lane_digest)
                OR NOT EXISTS (SELECT 1 FROM holdfast_policies p WHERE p.id = known.policy AND p.digest = known.policy_digest)
                OR EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = known.type AND t.needs IS NOT NULL AND TRUE))

@@ -23,6 +23,4 @@ SELECT l.tenant, l.queue, l.type, l.requires, l.prefers,
   LEFT JOIN holdfast_ready AS head ON head.id = (SELECT r.id FROM holdfast_ready r WHERE r.lane = listed.lane ORDER BY r.priority DESC, r.id LIMIT 1)
   JOIN holdfast_lanes l ON l.id = listed.lane
  WHERE NOT head.hooked
-   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues)))
-   AND (:types IS NULL OR l.type IN (SELECT value FROM json_each(:types)))
-   AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0);
+   AND (:queues IS NULL OR l.queue IN (SELECT value FROM json_each(:queues))) AND (:types IS NULL OR l.type IN (SELECT value FROM json_each(:types))) AND NOT EXISTS (SELECT 1 FROM holdfast_queues q WHERE q.tenant = l.tenant AND q.name = l.queue AND q.paused_at IS NOT NULL LIMIT 1 OFFSET 0) AND NOT (EXISTS (SELECT 1 FROM holdfast_limits) AND EXISTS (SELECT 1 FROM (SELECT 'type:' || l.type AS name, 1 AS units UNION ALL SELECT 'queue:' || l.queue AS name, 1 AS units UNION ALL SELECT 'tenant:' || l.tenant AS name, 1 AS units UNION ALL SELECT p.key, CAST(p.value AS integer) FROM json_each(l.limits) AS p) AS wanted JOIN holdfast_limits m ON m.name = wanted.name LEFT JOIN holdfast_limit_tokens k ON k.bucket = m.name WHERE m.concurrency < wanted.units + (SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = m.name) OR min(wanted.units, m.burst) > min(m.burst, coalesce(k.tokens + m.rate * max(0, (:now - k.filled_at) / 1000000.0), m.burst)) + 1e-06 * (1 + m.rate)));

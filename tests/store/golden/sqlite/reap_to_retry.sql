@@ -8,7 +8,7 @@ UPDATE holdfast_jobs
        run_at     = (:now + CAST((gone.delay_seconds) * 1000000 AS INTEGER)),
        due        = gone.delay_seconds <= 0 AND moves & 4 <> 0 AND attempt < max_attempts,
        step       = NULL,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        updated_at = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS lost, value->>3 AS reason, value->>4 AS error, value->>5 AS delay_seconds FROM json_each(:gone)) AS gone
  WHERE holdfast_jobs.id = gone.id

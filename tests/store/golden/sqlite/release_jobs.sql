@@ -8,7 +8,7 @@ UPDATE holdfast_jobs
        due        = freed.delay_seconds <= 0 AND freed.reason <> 'waiting_for_children'
                     OR coalesce(woken_epoch = epoch, FALSE),
        step       = NULL,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        updated_at = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS reason, value->>3 AS delay_seconds FROM json_each(:freed)) AS freed
  WHERE holdfast_jobs.id = freed.id

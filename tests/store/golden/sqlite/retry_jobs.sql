@@ -7,7 +7,7 @@ UPDATE holdfast_jobs
        error      = failed.error,
        run_at     = (:now + CAST((failed.delay_seconds) * 1000000 AS INTEGER)),
        due        = failed.delay_seconds <= 0 AND moves & 4 <> 0 AND attempt < max_attempts,
-       lease_expires_at = NULL,
+       lease_instance = NULL, lease_token = NULL, lease_expires_at = NULL,
        updated_at = :now
   FROM (SELECT value->>0 AS id, value->>1 AS token, value->>2 AS reason, value->>3 AS error, value->>4 AS delay_seconds FROM json_each(:failed)) AS failed
  WHERE holdfast_jobs.id = failed.id
