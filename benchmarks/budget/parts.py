@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +20,7 @@ from benchmarks.implementations import EngineCalls
 from benchmarks.operations import drain, fill
 from holdfast.store import postgres, sqlite
 from holdfast.store.queries import Query
-from holdfast.store.render import Statement, render
+from holdfast.store.render import Statement, history_afterwards, render
 
 PROBE_JOBS = 600  # enough that an index that is written has more than one page of rows
 _INSERT = re.compile(r"(INSERT INTO (\w+) \([^()]*\)\s+SELECT (?:(?!INSERT INTO|FROM ).)*FROM \w+ WHERE )", re.DOTALL)
@@ -58,7 +58,7 @@ def _rendering_without(tables: frozenset[str]) -> Iterator[None]:
         return
     with (
         patch.object(postgres, "render", lambda *given: _rendered(tables, *given)),
-        patch.object(sqlite, "history_afterwards", lambda query: _afterwards(tables, query), create=True),
+        patch.object(sqlite, "history_afterwards", lambda query, *, one: _afterwards(tables, query, one=one)),
     ):
         yield
 
@@ -69,11 +69,9 @@ def _rendered(tables: frozenset[str], query: Query, dialect: str, *more: Any) ->
     return replace(statement, text=without_rows(statement.text, tables))
 
 
-_HISTORY: Callable[[Query], tuple[str, ...]] = getattr(sqlite, "history_afterwards", lambda query: ())
-
-
-def _afterwards(tables: frozenset[str], query: Query) -> tuple[str, ...]:
-    return tuple(text for text in _HISTORY(query) if not any(f"INSERT INTO {table} " in text for table in tables))
+def _afterwards(tables: frozenset[str], query: Query, *, one: bool) -> tuple[str, ...]:
+    history = history_afterwards(query, one=one)
+    return tuple(text for text in history if not any(f"INSERT INTO {table} " in text for table in tables))
 
 
 def without_rows(text: str, tables: frozenset[str]) -> str:
