@@ -107,6 +107,22 @@ async def test_lanes_that_an_earlier_claim_has_read_are_not_read_again(
     assert asked.count("open_lanes") < WINDOW
 
 
+async def test_every_lane_that_waits_for_its_turn_gets_it(engine: Engine, worker: str) -> None:
+    """A read sees 40 lanes, and the claims after it take turns in them."""
+    engine.ctx.limits = replace(engine.ctx.limits, lanes_max=40)
+    await fill(engine, 100)
+    assert sorted(await claimed_types(engine, worker, 100, at_once=True)) == [f"type-{n:03}" for n in range(100)]
+    assert await engine.claim(worker) == []
+
+
+async def test_a_tenant_with_few_lanes_gets_as_many_turns_as_one_with_many(engine: Engine, worker: str) -> None:
+    engine.ctx.limits = replace(engine.ctx.limits, lanes_max=40)
+    await fill(engine, 100, tenant="large")
+    await fill(engine, 20, tenant="small")
+    found = [lease.tenant for _ in range(30) for lease in await engine.claim(worker, at_once=True)]
+    assert found.count("small") in range(11, 19)
+
+
 @pytest.mark.parametrize("change", ["pause", "limit", "disable"])
 async def test_a_claim_from_lanes_read_earlier_respects_what_has_changed_since(
     small: Engine, worker: str, change: str

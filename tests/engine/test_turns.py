@@ -1,10 +1,11 @@
 """How a claim is divided between tenants and lanes, without a database."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, OpenHead, Share, Turns
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, OpenHead, Share, Turn, Turns, planned_turns
 
 
 def head(lane: int, tenant: str, *, priority: int = 0, weight: int = 1, job: str | None = None) -> OpenHead:
@@ -105,3 +106,33 @@ def test_lanes_with_equally_urgent_heads_share_the_quota_the_oldest_first() -> N
         Share(1, 0, PRIORITY_MAX, 2),
     ]
     assert Turns().shares(heads, 2) == [Share(2, 0, PRIORITY_MAX, 1), Share(3, 0, PRIORITY_MAX, 1)]
+
+
+def lane(number: int, tenant: str, *, priority: int = 0, weight: int = 1, job: str | None = None) -> dict[str, Any]:
+    return {"id": number, **head(number, tenant, priority=priority, weight=weight, job=job)._asdict()}
+
+
+def planned(lanes: list[dict[str, Any]], *taken: str, after: frozenset[int] = frozenset()) -> list[Turn]:
+    return [*planned_turns(lanes, [{"tenant": tenant} for tenant in taken], after)]
+
+
+def test_a_tenant_with_one_lane_has_as_many_planned_turns_as_one_with_many() -> None:
+    turns = planned([*(lane(n, "large") for n in range(7)), lane(7, "small")])
+    assert [turn.lane for turn in turns] == [0, 7, 1, 7, 2, 7, 3, 7]
+
+
+def test_planned_turns_follow_the_weights_of_tenants() -> None:
+    turns = planned([*(lane(n, "a", weight=3) for n in range(4)), *(lane(n, "b") for n in range(4, 8))])
+    assert Counter(turn.lane >= 4 for turn in turns) == {False: 6, True: 2}
+
+
+def test_planned_turns_are_those_of_the_most_urgent_lanes_down_to_the_next_head() -> None:
+    urgent = [lane(1, "a", priority=5, job="b"), lane(2, "a", priority=5, job="a"), lane(3, "a")]
+    assert planned(urgent) == [Turn(2, 5), Turn(1, 5), Turn(2, 5)]
+    assert planned(urgent[1:]) == [Turn(2, 0), Turn(2, 0)]
+    assert planned(urgent[2:]) == [Turn(3, PRIORITY_MIN)]
+
+
+def test_what_the_first_claim_took_counts_as_a_turn_and_its_lane_comes_last() -> None:
+    lanes = [lane(1, "a"), lane(2, "a"), lane(3, "b")]
+    assert [turn.lane for turn in planned(lanes, "a", "a", after=frozenset({1}))] == [3, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from holdfast.engine.lane_scope import LaneScope
 from holdfast.engine.lanes import Window, aged
 from holdfast.engine.leases import check_worker
 from holdfast.engine.limited import Taken, limits_asked, take_limited
-from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, heads_of
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of
 from holdfast.errors import InvalidField, NotFound, WorkerDisabled
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
@@ -52,9 +53,14 @@ async def claim(
         busy: frozenset[str] = frozenset()
         for _ in range(0 if leases else PASSES_MAX):
             leased, failed = len(leases), len(unreadable)
-            window, seen = seen or scope.left_lanes() or await scope.open_lanes(tx, limit - leased), None
+            if seen is None and (turns := scope.next_turns(limit - leased)):
+                _read_leases(await _take_turns(tx, ctx, scope, turns, holder), leases, unreadable)
+                if len(leases) >= limit:
+                    break
+                continue
+            window, seen = seen or await scope.open_lanes(tx, limit - leased), None
             taken = await _take(tx, ctx, _without(window, busy), limit - leased, holder)
-            scope.keep(window, taken)
+            scope.plan_turns(window, taken)
             _read_leases(taken.rows, leases, unreadable)
             if len(leases) >= limit:
                 break
@@ -86,7 +92,7 @@ def _is_over(ctx: EngineContext, window: Window, taken: int) -> bool:
     """Whether another pass would find no more: a single lane was taken from without a floor."""
     if taken and ctx.limits.ageing_seconds is not None:  # each pass takes jobs of one priority
         return False
-    if window.until is not None or (not window.complete and not window.lanes):  # the next window may have some
+    if not window.complete and not window.lanes:  # the next window may have some
         return False
     return not taken or (window.complete and len(window.lanes) < 2)
 
@@ -114,7 +120,7 @@ async def _take(tx: Tx, ctx: EngineContext, window: Window, limit: int, holder: 
     ]
     free = [share for share in shares if not share[0]["limited"]]
     limited = [share for share in shares if share[0]["limited"]]
-    taken = Taken(await _take_shares(tx, ctx, free, holder, unread=window.until is not None) if free else [])
+    taken = Taken(await _take_shares(tx, ctx, free, holder) if free else [])
     if limited or window.shut:
         with_limits = await take_limited(tx, ctx, limited, window.shut, holder, _take_shares)
         taken = with_limits._replace(rows=[*taken.rows, *with_limits.rows])
@@ -123,8 +129,19 @@ async def _take(tx: Tx, ctx: EngineContext, window: Window, limit: int, holder: 
     return taken._replace(lanes={lane["id"] for lane, _ in shares})
 
 
+async def _take_turns(
+    tx: Tx, ctx: EngineContext, scope: LaneScope, turns: list[Turn], holder: dict[str, Any]
+) -> list[Row]:
+    """Take a job for each turn, without reading the lanes: the statement checks that they are still open."""
+    wanted = [(lane, floor, PRIORITY_MAX, 0.0, most) for (lane, floor), most in Counter(turns).items()]
+    taken = await _take_plain(tx, ctx, wanted, holder, unread=True)
+    if len(taken) < len(turns):
+        scope.drop_turns()
+    return taken
+
+
 async def _take_shares(
-    tx: Tx, ctx: EngineContext, shares: Sequence[tuple[Row, Wanted]], holder: dict[str, Any], *, unread: bool = False
+    tx: Tx, ctx: EngineContext, shares: Sequence[tuple[Row, Wanted]], holder: dict[str, Any]
 ) -> list[Row]:
     """Take jobs from lanes: from those without hooks in one statement."""
     plain: list[Wanted] = []
@@ -137,11 +154,17 @@ async def _take_shares(
         else:
             plain.append(wanted)
     if plain:
-        leased = await claim_plain(tx, ctx, q.claim_jobs, plain, holder, unread=unread)
-        if not leased:  # other workers were faster, or the lanes are empty
-            await tx.one(q.drop_stale_ready, lanes=[lane for lane, *_ in plain])
-        taken += leased
+        taken += await _take_plain(tx, ctx, plain, holder)
     return taken
+
+
+async def _take_plain(
+    tx: Tx, ctx: EngineContext, wanted: list[Wanted], holder: dict[str, Any], *, unread: bool = False
+) -> list[Row]:
+    leased = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=unread)
+    if not leased:  # other workers were faster, or the lanes are empty
+        await tx.one(q.drop_stale_ready, lanes=[lane for lane, *_ in wanted])
+    return leased
 
 
 def _read_leases(rows: list[Row], leases: list[Lease], unreadable: list[UnreadableJob]) -> None:

@@ -97,7 +97,7 @@ class Engine(Component):
         self.job_limits, self.results = ConfiguredLimits(store, ctx), ResultWaits(store, ctx)
         ctx.ended = self.results.ended
         store.identity.on_change.append(ctx.registry.forget)
-        ctx.registry.forgotten += [ctx.only_lanes.clear, ctx.left_lanes.clear]
+        ctx.registry.forgotten += [ctx.only_lanes.clear, ctx.next_turns.clear]
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
 

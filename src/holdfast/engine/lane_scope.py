@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, TypeVar
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.lanes import Window, is_plain, open_key_lanes, open_lanes
 from holdfast.engine.limited import Taken
+from holdfast.engine.turns import Turn, planned_turns
 from holdfast.store import Tx, q
 
 SCOPES_MAX = 1000  # of claims of this process, remembered
 UNREAD_SECONDS = 1.0  # the worker may register again, with other capabilities
+TURNS_SECONDS = 0.1  # a lane that gets its first job waits for its turn at most so long
 
 _Known = TypeVar("_Known")
 
 
 class LaneScope:
     """What a claim asks for, and what earlier claims of the same have read: the lane that was the only one with jobs,
-    or lanes whose turn has not come. A claim from these checks by itself that they are still open."""
+    or the next turns of many lanes. A claim from these checks by itself that they are still open."""
 
     def __init__(self, ctx: EngineContext, **asked: Any) -> None:
         self._ctx, self._asked = ctx, asked
@@ -30,18 +33,25 @@ class LaneScope:
         lane, until = self._ctx.only_lanes.get(self._key, (None, 0.0))
         return lane if self._ctx.clock.monotonic() < until else None
 
-    def left_lanes(self) -> Window | None:
-        lanes, until = self._ctx.left_lanes.pop(self._key, ([], 0.0))
-        return Window(lanes, until=until) if lanes and self._ctx.clock.monotonic() < until else None
+    def next_turns(self, jobs: int) -> list[Turn]:
+        """Of the lanes that an earlier claim has read: a turn for each job."""
+        turns, until = self._ctx.next_turns.get(self._key, (None, 0.0))
+        if not turns or self._ctx.clock.monotonic() >= until:
+            return []
+        return [turns.popleft() for _ in range(min(jobs, len(turns)))]
 
-    def keep(self, window: Window, taken: Taken) -> None:
-        """If there are more lanes than one read sees, those that this claim did not take from are for the next."""
+    def drop_turns(self) -> None:
+        """A lane had fewer jobs than turns: its tenant may have other lanes, which a read sees."""
+        self._ctx.next_turns.pop(self._key, None)
+
+    def plan_turns(self, window: Window, taken: Taken) -> None:
+        """If there are more lanes than one read sees, the next claims take turns in these without another read."""
         ctx = self._ctx
         if window.complete or ctx.limits.ageing_seconds is not None:
             return
-        left = [lane for lane in window.lanes if lane["id"] not in taken.lanes and is_plain(lane)]
-        left = [lane for lane in left if not ctx.hooks.needs_of(lane["type"])]
-        _remember(ctx.left_lanes, self._key, (left, window.until or ctx.clock.monotonic() + UNREAD_SECONDS))
+        lanes = [lane for lane in window.lanes if is_plain(lane) and not ctx.hooks.needs_of(lane["type"])]
+        turns = deque(planned_turns(lanes, taken.rows, taken.lanes))
+        _remember(ctx.next_turns, self._key, (turns, ctx.clock.monotonic() + TURNS_SECONDS))
 
     async def open_lanes(self, tx: Tx, jobs: int) -> Window:
         ctx = self._ctx

@@ -32,14 +32,12 @@ class LaneCursors:
 class Window(NamedTuple):
     """The lanes that the worker may claim from; `complete`: there are no others. `only`: there is only this lane with
     jobs, for all workers, and nothing about it depends on the worker or the time. `shut`: keyed lanes whose turn it is,
-    but without jobs, or without units or tokens of their key. `until`: they were read for an earlier claim, and may be
-    used until then, by the monotonic clock."""
+    but without jobs, or without units or tokens of their key."""
 
     lanes: list[Row]
     complete: bool = False
     only: int | None = None
     shut: Sequence[Row] = ()
-    until: float | None = None
 
 
 WINDOW_MIN = 16

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from heapq import heapify, heapreplace
+from itertools import cycle
 from typing import NamedTuple
 
 from holdfast.store import Row
@@ -45,6 +48,37 @@ def heads_of(lanes: Sequence[Row]) -> list[OpenHead]:
         for place, head in zip(in_turn, oldest, strict=True):
             heads[place] = heads[place]._replace(head=head)
     return heads
+
+
+class Turn(NamedTuple):
+    """A job of a lane, of at least this priority."""
+
+    lane: int
+    floor: int
+
+
+def planned_turns(lanes: Sequence[Row], taken: Sequence[Row], after: Set[int]) -> Iterator[Turn]:
+    """As many turns as there are lanes whose turn has not come: tenants alternate by their weights, and within a tenant
+    the lanes with its most urgent heads. Jobs were `taken` from the lanes `after`, which come last."""
+    order = sorted(lanes, key=lambda row: (-row["priority"], row["id"] in after, row["head"]))
+    own: dict[str, list[Row]] = {}
+    for row in order:
+        own.setdefault(row["tenant"], []).append(row)
+    served = Counter(row["tenant"] for row in taken)
+    steps = [1 / rows[0]["weight"] for rows in own.values()]
+    cycles = [cycle(_urgent_turns(rows)) for rows in own.values()]
+    clock = [((served[tenant] + 1) * steps[place], place) for place, tenant in enumerate(own)]
+    heapify(clock)
+    for _ in range(sum(row["id"] not in after for row in lanes)):
+        when, place = clock[0]
+        heapreplace(clock, (when + steps[place], place))
+        yield next(cycles[place])
+
+
+def _urgent_turns(rows: list[Row]) -> list[Turn]:
+    """Of one tenant, the most urgent first: see `_of_tenant`."""
+    floor = rows[1]["priority"] if len(rows) > 1 else PRIORITY_MIN
+    return [Turn(row["id"], floor) for row in rows if row["priority"] == rows[0]["priority"]]
 
 
 class Share(NamedTuple):
