@@ -18,7 +18,7 @@ SMALL_BYTES = 256 << 10  # a difference that may be a few pages
 SAMPLES = 20
 AUTOVACUUM_JOBS = 100_000  # between two samples; autovacuum does not come in time for fewer, so they are vacuumed
 SQLITE_SHARE = 0.1  # of the jobs: one process alone drains it
-AT_ONCE = Retention(succeeded=0, dead=0, canceled=0, rejected=0)
+AT_ONCE = Retention(succeeded=0, dead=0, canceled=0, rejected=0, attempts=0)
 
 
 async def in_and_out(store: str, machine: Host, sizes: Sizes) -> list[Figure]:

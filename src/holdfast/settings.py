@@ -84,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retain_dead_seconds: NonNegative | None = None
     retain_canceled_seconds: NonNegative | None = None
     retain_rejected_seconds: NonNegative | None = None
+    retain_attempts_seconds: NonNegative | None = None
 
     error_max_chars: Annotated[int, _range(100, 100_000)] = 4000
     worker_json_max_bytes: Annotated[int, _range(100, 1_048_576)] = 10_240

@@ -89,3 +89,59 @@ async def test_pruning_is_bounded_per_call_and_takes_the_oldest_first(
     assert await engine.maintenance.prune(Retention(), limit=2) == 2
     assert [job.id for job in (await engine.reads.page()).jobs][::-1] == [job.id for job in jobs[2:]]
     assert [await engine.maintenance.prune(Retention(), limit=100) for _ in range(3)] == [3, 2, 0]
+
+
+async def recorded(engine: Engine) -> list[str]:
+    """The jobs of which the record of an attempt is kept."""
+    return [row["job_id"] for row in await ask(engine, "SELECT job_id FROM holdfast_kept_attempts ORDER BY job_id")]
+
+
+async def test_records_of_attempts_are_kept_unless_they_have_a_retention(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """C-30."""
+    lease = await run(engine, worker)
+    await engine.complete(worker, lease.id, lease.token)
+    clock.advance(DAY)
+    assert await engine.maintenance.prune(Retention(succeeded=DAY)) == 1
+    clock.advance(3650 * DAY)
+    assert await engine.maintenance.prune(Retention()) == 0
+    assert await recorded(engine) == [lease.id]
+
+    assert await engine.maintenance.prune(Retention(attempts=4000 * DAY)) == 0
+    assert await engine.maintenance.prune(Retention(attempts=3651 * DAY)) == 1
+    assert await recorded(engine) == []
+
+
+async def test_the_retention_of_an_attempt_counts_from_its_end(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    first = await run(engine, worker)
+    await engine.fail(worker, first.id, first.token, "E", retry_after_seconds=0)
+    clock.advance(5 * DAY)
+    [second] = await engine.claim(worker)
+    await engine.complete(worker, second.id, second.token)
+    await engine.maintenance.prune(Retention(succeeded=0))
+    assert await recorded(engine) == [first.id, first.id]
+    clock.advance(DAY)
+    assert await engine.maintenance.prune(Retention(attempts=3 * DAY)) == 1
+    assert await recorded(engine) == [first.id]
+    clock.advance(2 * DAY)
+    assert await engine.maintenance.prune(Retention(attempts=3 * DAY)) == 1
+
+
+async def test_records_of_attempts_are_deleted_in_bounded_batches_the_oldest_first(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    leases = [await run(engine, worker) for _ in range(5)]
+    for lease in leases:
+        await engine.complete(worker, lease.id, lease.token)
+    await engine.maintenance.prune(Retention(succeeded=0))
+    clock.advance(DAY)
+    assert await engine.maintenance.prune(Retention(attempts=DAY), limit=3) == 3
+    assert await recorded(engine) == sorted(lease.id for lease in leases)[3:]
+
+
+def test_a_retention_of_attempts_that_is_no_number_is_refused() -> None:
+    with pytest.raises(Invalid, match="retention_attempts"):
+        Retention(attempts=-1)

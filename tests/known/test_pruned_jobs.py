@@ -254,3 +254,5 @@ def test_a_process_logs_its_retention_at_startup() -> None:
     assert retention_text(retention(Settings())) == (
         "finished jobs are deleted: succeeded after 14 days; canceled, dead, rejected never (HOLDFAST_RETAIN_*_SECONDS)"
     )
+    kept = retention(Settings(retain_attempts_seconds=86_400))
+    assert "; the records of their attempts after 1 days (" in retention_text(kept)

@@ -198,4 +198,5 @@ def retention(settings: Settings) -> Retention:
         dead=settings.retain_dead_seconds,
         canceled=settings.retain_canceled_seconds,
         rejected=settings.retain_rejected_seconds,
+        attempts=settings.retain_attempts_seconds,
     )

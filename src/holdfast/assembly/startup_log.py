@@ -30,6 +30,8 @@ def retention_text(retention: Retention) -> str:
     parts = [f"{state} after {_span(seconds)}" for state, seconds in limits.items()]
     if kept := [state.value for state in sorted(FINAL) if state not in limits]:
         parts.append(f"{', '.join(kept)} never")
+    if retention.attempts is not None:
+        parts.append(f"the records of their attempts after {_span(retention.attempts)}")
     return f"finished jobs are deleted: {'; '.join(parts)} (HOLDFAST_RETAIN_*_SECONDS)"
 
 

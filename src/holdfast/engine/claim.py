@@ -12,14 +12,11 @@ from holdfast.engine.fail import fail
 from holdfast.engine.hooks.claim import Wanted, claim_plain, claim_with_hooks
 from holdfast.engine.lane_scope import LaneScope
 from holdfast.engine.lanes import Window, aged
-from holdfast.engine.leases import check_worker
 from holdfast.engine.limited import Taken, limits_asked, take_limited
 from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of
-from holdfast.errors import InvalidField, NotFound, WorkerDisabled
+from holdfast.errors import NotFound, WorkerDisabled
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
-from holdfast.model.names import check_name, quoted
-from holdfast.model.numbers import check_limit
 from holdfast.model.reports import Fail
 from holdfast.store import Row, Tx, q
 
@@ -192,21 +189,3 @@ async def overdue(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | N
     if not row["enabled"]:
         raise WorkerDisabled(f"worker {worker} was disabled by an operator; it may finish its jobs but claims no more")
     return bool(row["ripe"] or row["lost"])
-
-
-def check_claim(
-    ctx: EngineContext, worker: str, instance: str | None, queues: list[str] | None, types: list[str] | None, limit: int
-) -> None:
-    check_worker(worker)
-    check_limit(limit, "jobs", most=ctx.limits.claim_max)
-    if instance is not None:
-        check_name(instance, "instance_id")
-    check_list(queues, "queues")
-    check_list(types, "job_types")
-
-
-def check_list(names: list[str] | None, field: str) -> None:
-    if names is not None and not isinstance(names, list | tuple):
-        raise InvalidField(f"{field} must be a list of names, got {quoted(names)}", field=field)
-    for name in names or ():
-        check_name(name, field, "each of ")

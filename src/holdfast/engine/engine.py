@@ -31,7 +31,7 @@ from holdfast.engine.create import create, create_alike, create_all, store_each
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.insert import CheckedJob, Created, all_alike, all_checked
 from holdfast.engine.job_types import JobTypes
-from holdfast.engine.leases import the_only
+from holdfast.engine.leases import check_claim, the_only
 from holdfast.engine.maintenance import event_log as _event_log
 from holdfast.engine.maintenance import requeue as _requeue
 from holdfast.engine.maintenance.operations import Maintenance
@@ -181,7 +181,7 @@ class Engine(Component):
 
         `at_once`: return what the first query finds, for a worker that claims again soon.
         """
-        _claim.check_claim(self.ctx, worker, instance, queues, types, limit)
+        check_claim(self.ctx, worker, instance, queues, types, limit)
 
         async def take(wanted: int) -> list[Lease]:
             return await self.store.write(
@@ -214,7 +214,7 @@ class Engine(Component):
     ) -> list[Lease] | None:
         """An idempotent `claim`: a repeat with the same request id returns the same leases, if they are still held.
         None: nothing to claim; the request id is not used up."""
-        _claim.check_claim(self.ctx, worker, instance, queues, types, limit)
+        check_claim(self.ctx, worker, instance, queues, types, limit)
         check_name(request, "request_id")
 
         async def take() -> list[Lease] | None:

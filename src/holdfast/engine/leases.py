@@ -14,7 +14,8 @@ from holdfast.ids import are_uuids, is_uuid
 from holdfast.lifecycle import State
 from holdfast.model import Attempt, Job, Lease
 from holdfast.model.job import LEASE_COLUMNS, UnreadableJob
-from holdfast.model.names import quoted
+from holdfast.model.names import check_name, quoted
+from holdfast.model.numbers import check_limit
 from holdfast.model.reports import HeldLease, Settled
 from holdfast.store import Tx, q
 
@@ -25,6 +26,24 @@ _Answer = TypeVar("_Answer")
 def check_worker(worker: str) -> None:
     if not is_uuid(worker):
         raise InvalidField(f"a worker id is a UUID, got {quoted(worker)}; register the worker first", field="worker_id")
+
+
+def check_claim(
+    ctx: EngineContext, worker: str, instance: str | None, queues: list[str] | None, types: list[str] | None, limit: int
+) -> None:
+    check_worker(worker)
+    check_limit(limit, "jobs", most=ctx.limits.claim_max)
+    if instance is not None:
+        check_name(instance, "instance_id")
+    check_list(queues, "queues")
+    check_list(types, "job_types")
+
+
+def check_list(names: list[str] | None, field: str) -> None:
+    if names is not None and not isinstance(names, list | tuple):
+        raise InvalidField(f"{field} must be a list of names, got {quoted(names)}", field=field)
+    for name in names or ():
+        check_name(name, field, "each of ")
 
 
 def token_rows(leases: Sequence[HeldLease]) -> list[tuple[str, str]]:

@@ -78,7 +78,9 @@ class Maintainer:
 
     def _steps(self, chores: DueWork) -> list[tuple[str, Step]]:
         job_types, work = self._engine.job_types, self._engine.maintenance
-        prunes = (self._more_to_prune or self._rounds % PRUNE_ROUNDS == 0) and bool(self._retention.limits())
+        kept = self._retention
+        prunes = self._more_to_prune or self._rounds % PRUNE_ROUNDS == 0
+        prunes = prunes and (bool(kept.limits()) or kept.attempts is not None)
         self._rounds += 1
         steps: list[tuple[str, object, Step]] = [
             ("rebase_event_log", chores.log_ahead, work.rebase_event_log),

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.admin.audit import audited
-from holdfast.engine.claim import check_claim
 from holdfast.engine.context import EngineContext
+from holdfast.engine.leases import check_claim
 from holdfast.errors import NotFound
 from holdfast.ids import is_uuid
 from holdfast.model import WorkerRecord

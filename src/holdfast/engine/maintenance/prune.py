@@ -26,18 +26,19 @@ OVERDUE_MAX = 10_000  # counted up to this
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds to keep jobs of each final state; None keeps them forever."""
+    """Seconds to keep jobs of each final state, and then the records of their attempts; None keeps them forever."""
 
     succeeded: float | None = 7 * DAY
     dead: float | None = 30 * DAY
     canceled: float | None = 30 * DAY
     rejected: float | None = 30 * DAY
+    attempts: float | None = None  # of deleted jobs, from the end of each attempt
 
     def __post_init__(self) -> None:
-        for state in FINAL:
-            seconds = getattr(self, state.value)
+        for name in self.__struct_fields__:
+            seconds = getattr(self, name)
             if seconds is not None:
-                check_number(seconds, f"retention_{state}")
+                check_number(seconds, f"retention_{name}")
 
     def limits(self) -> list[tuple[State, float]]:
         """The states with a retention time, and its seconds."""
@@ -56,13 +57,21 @@ async def prune(tx: Tx, ctx: EngineContext, retention: Retention, *, limit: int 
     """Delete up to `limit` jobs of each final state, oldest first, with their events and parts.
 
     If a job still holds its idempotency key, this call stores the key separately, and a call at least `SEEN_SECONDS`
-    later deletes the job. The returned number counts both.
+    later deletes the job. The returned number counts both, and the records of attempts that it deletes.
     """
     most = ctx.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     await tx.all(q.prune_kept_keys, limit=bound)
-    pruned = await _prune(tx, ctx, retention, bound, ctx.plain)
+    pruned = await _prune_attempts(tx, ctx, retention.attempts, bound)
+    pruned += await _prune(tx, ctx, retention, bound, ctx.plain)
     return pruned + (await _prune(tx, ctx, retention, bound, ctx.mine) if ctx.hooks.extensions else 0)
+
+
+async def _prune_attempts(tx: Tx, ctx: EngineContext, keep: float | None, limit: int) -> int:
+    """The records of the attempts of deleted jobs."""
+    if keep is None:
+        return 0
+    return len(await tx.all(q.prune_attempts, keep_seconds=keep, bound=_youngest(ctx, keep), limit=limit))
 
 
 async def _prune(tx: Tx, ctx: EngineContext, retention: Retention, bound: int, which: Which) -> int:

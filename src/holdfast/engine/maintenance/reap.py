@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast.engine.claim import check_list
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, reset_parts, stored_error
 from holdfast.engine.hooks.moves import Found, each_by_itself
+from holdfast.engine.leases import check_list
 from holdfast.engine.move import move
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State

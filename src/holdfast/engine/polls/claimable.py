@@ -6,9 +6,8 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.engine.claim import check_list
 from holdfast.engine.context import EngineContext
-from holdfast.engine.leases import check_worker
+from holdfast.engine.leases import check_list, check_worker
 from holdfast.errors import NotFound
 from holdfast.model.reports import HeldLease
 from holdfast.store import Row, Tx, q

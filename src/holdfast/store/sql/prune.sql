@@ -112,13 +112,30 @@ DELETE FROM holdfast_events WHERE job_id {in:ids uuid} RETURNING pos
 UPDATE holdfast_event_log SET pruned = :pos WHERE pruned < :pos RETURNING pruned
 
 -- name: keep_attempts
--- The record of an attempt (worker, times, outcome) is kept for ever; its error is deleted with the job.
+-- The record of an attempt (worker, times, outcome) is kept, for ever unless a setting says otherwise; its error is
+-- deleted with the job.
 INSERT INTO holdfast_kept_attempts (job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at,
                                     outcome, to_state, reason)
 SELECT job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, ended_at, outcome, to_state, reason
   FROM holdfast_attempts
  WHERE job_id {in:ids uuid}
     ON CONFLICT DO NOTHING
+RETURNING job_id
+
+-- name: prune_attempts
+-- Ids are in creation order: no attempt of a job with an id above `bound` has ended so early.
+WITH picked AS MATERIALIZED (
+    SELECT job_id AS id
+      FROM holdfast_kept_attempts
+     WHERE job_id < :bound
+       AND ended_at <= {now-:keep_seconds}
+     ORDER BY job_id, epoch
+     LIMIT {limit}
+    {skip_locked}
+)
+DELETE FROM holdfast_kept_attempts
+ WHERE job_id {in picked}
+   AND ended_at <= {now-:keep_seconds}
 RETURNING job_id
 
 -- name: prune_parts
