@@ -75,3 +75,16 @@ async def test_ageing_takes_all_levels_of_a_single_lane(ageing: Engine, worker: 
     await ageing.create_many([job(str(priority), priority) for priority in (5, 0, -5, 5)])
 
     assert sorted(await claimed(ageing, worker, 10)) == ["-5", "0", "5", "5"]
+
+
+async def test_customers_take_turns_also_if_one_has_the_older_jobs(
+    ageing: Engine, worker: str, clock: MovableClock
+) -> None:
+    await ageing.create_many([job(f"x {number}", fairness_key="x") for number in range(20)])
+    clock.advance(25)
+    await ageing.create_many([job(f"y {number}", fairness_key="y") for number in range(5)])
+    order = []
+    for _ in range(8):
+        order += await claimed(ageing, worker)
+        clock.advance(0.01)
+    assert [name[0] for name in order] == [*"xyxyxyxy"]

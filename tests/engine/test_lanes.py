@@ -140,3 +140,17 @@ async def test_a_claim_from_lanes_read_earlier_respects_what_has_changed_since(
     except WorkerDisabled:
         found = []
     assert not any(found)
+
+
+async def test_an_urgent_lane_with_keys_keeps_its_turns_beside_plain_lanes(engine: Engine, worker: str) -> None:
+    """More keyed lanes than one read sees leave no turns to less urgent lanes."""
+    urgent = [NewJob(type="crawl", fairness_key=f"key-{n}", priority=50) for n in range(40)]
+    await engine.create_many([*urgent, *(NewJob(type="mail") for _ in range(10))])
+    assert set(await claimed_types(engine, worker, 40, at_once=True)) == {"crawl"}
+
+
+async def test_a_tenant_whose_lanes_have_keys_gets_its_share_beside_plain_lanes(engine: Engine, worker: str) -> None:
+    await fill(engine, 10, each=5, tenant="plain")
+    await engine.create_many([NewJob(type="crawl", tenant="keyed", fairness_key=f"key-{n}") for n in range(40)])
+    found = [lease.tenant for _ in range(40) for lease in await engine.claim(worker, at_once=True)]
+    assert found.count("keyed") in range(18, 23)

@@ -436,3 +436,37 @@ async def test_customers_take_turns_within_a_full_domain_and_hide_no_other_domai
         assert domains([first]) == ["a"]
     await end(engine, worker, other)
     assert domains(await engine.claim(worker)) == ["b"]
+
+
+async def customers_in_turn(engine: Engine, worker: str, clock: MovableClock, jobs: int) -> list[str]:
+    """The customers of so many jobs of one domain, one after the other; a second claim finds it full."""
+    order: list[str] = []
+    for _ in range(jobs):
+        [lease] = await engine.claim(worker)
+        assert await engine.claim(worker) == []
+        order.append(lease.payload["customer"])
+        clock.advance(1)
+        await end(engine, worker, lease)
+    return order
+
+
+async def test_customers_of_one_domain_take_turns_however_many_jobs_each_has(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await crawl_by_domain(engine, fairness_key="customer")
+    for customer, jobs in (("u", 9), ("x", 9), ("y", 9), ("z", 1)):
+        await engine.create_many(
+            [NewJob(type="crawl", payload={"domain": "a", "customer": customer}) for _ in range(jobs)]
+        )
+        clock.advance(1)
+    assert await customers_in_turn(engine, worker, clock, 10) == [*"uxyz", *"uxy", *"uxy"]
+
+
+async def test_customers_of_one_domain_take_turns_under_a_rate(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await declare(engine, per_key=Limit.of(rate=1, burst=1), limit_key="domain", fairness_key="customer")
+    for customer in "uxyz":
+        await engine.create_many([NewJob(type="crawl", payload={"domain": "a", "customer": customer})] * 5)
+        clock.advance(1)
+    assert await customers_in_turn(engine, worker, clock, 8) == [*"uxyz", *"uxyz"]

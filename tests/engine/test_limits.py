@@ -387,6 +387,24 @@ async def test_pruning_forgets_only_buckets_that_are_full(engine: Engine, worker
     assert await claimed(engine, worker) == 3
 
 
+@pytest.mark.parametrize("name", ["type:call", "key:call"])
+async def test_a_rate_that_is_lowered_gives_no_second_burst(
+    engine: Engine, worker: str, clock: MovableClock, name: str
+) -> None:
+    """Its tokens are forgotten when the bucket would be full at the new rate, not at the old one."""
+    await declare(engine, "call", limit_key="to")
+    await limit(engine, name, rate=100, burst=10)
+    await engine.create_many([NewJob(type="call", payload={"to": "a"}) for _ in range(30)])
+    assert len(await engine.claim(worker, limit=30)) == 10
+    await limit(engine, name, rate=1 / 360, burst=10)
+    clock.advance(60)
+    await engine.job_limits.prune_tokens()
+    assert await engine.claim(worker, limit=30) == []
+    clock.advance(3600)
+    await engine.job_limits.prune_tokens()
+    assert len(await engine.claim(worker, limit=30)) == 10
+
+
 async def test_a_clock_that_is_set_back_gives_no_tokens(engine: Engine, worker: str, clock: MovableClock) -> None:
     await limit(engine, "type:n", rate="1/s", burst=3)
     await add(engine, 9)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, OpenHead, Share, Turn, Turns, planned_turns
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, OpenHead, Share, Turn, Turns
 
 
 def head(lane: int, tenant: str, *, priority: int = 0, weight: int = 1, job: str | None = None) -> OpenHead:
@@ -113,7 +113,7 @@ def lane(number: int, tenant: str, *, priority: int = 0, weight: int = 1, job: s
 
 
 def planned(lanes: list[dict[str, Any]], *taken: str, after: frozenset[int] = frozenset()) -> list[Turn]:
-    return [*planned_turns(lanes, [{"tenant": tenant} for tenant in taken], after)]
+    return Turns().plan(lanes, [{"tenant": tenant} for tenant in taken], after)
 
 
 def test_a_tenant_with_one_lane_has_as_many_planned_turns_as_one_with_many() -> None:
@@ -136,3 +136,11 @@ def test_planned_turns_are_those_of_the_most_urgent_lanes_down_to_the_next_head(
 def test_what_the_first_claim_took_counts_as_a_turn_and_its_lane_comes_last() -> None:
     lanes = [lane(1, "a"), lane(2, "a"), lane(3, "b")]
     assert [turn.lane for turn in planned(lanes, "a", "a", after=frozenset({1}))] == [3, 3]
+
+
+def test_planned_turns_keep_the_weights_from_plan_to_plan() -> None:
+    lanes = [*(lane(n, "a", weight=20) for n in range(16)), lane(16, "b")]
+    turns = Turns()
+    planned = [turn.lane for _ in range(50) for turn in turns.plan(lanes, [{"tenant": "a"}], frozenset({0}))]
+    assert len(planned) == 50 * 16
+    assert planned.count(16) in range(38, 44)  # 1 in 20 or 21, also counting the 50 that the reads took

@@ -35,7 +35,10 @@ async def test_a_missing_array_is_null(connection: Any) -> None:
     assert await connection.fetchval("SELECT $1::uuid[] IS NULL", None)
 
 
-@pytest.mark.parametrize("text", [f"{A},{B}", f"{A},NULL", ",", "", "{", "}", '"', "\\", f'{A}"', f"{{{A}}},{B}", "x"])
+@pytest.mark.parametrize(
+    "text",
+    [f"{A},{B}", f"{A},NULL", ",", "", "{", "}", '"', "\\", f'{A}"', f"{{{A}}},{B}", "x", f"{A[:24]},       0000"],
+)
 async def test_what_is_no_uuid_is_refused_and_does_not_become_two(connection: Any, text: str) -> None:
     for uuids in ([text], [A, text], [text, A]):
         with pytest.raises(asyncpg.DataError):

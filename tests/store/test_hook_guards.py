@@ -171,7 +171,7 @@ async def seen_by(engine: Engine, worker: str, extensions: tuple[str, ...]) -> d
     scope: dict[str, Any] = {"queues": None, "types": None}
     [look] = await rows(q.claimable, worker=worker, limit=9, **scope)
     [overdue] = await rows(q.overdue, worker=worker, queues=None)
-    [later] = await rows(q.next_open_work, limit=9)
+    [later] = await rows(q.next_open_work, limit=9, **scope)
     return {
         **{f"open_lanes.{way}": bool(await lanes(way)) for way in ("next", "by_tenant", "named")},
         "open_work": bool(await rows(q.open_work, limit=9, **scope)),

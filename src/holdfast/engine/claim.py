@@ -13,7 +13,7 @@ from holdfast.engine.hooks.claim import Wanted, claim_plain, claim_with_hooks
 from holdfast.engine.lane_scope import LaneScope
 from holdfast.engine.lanes import Window, aged
 from holdfast.engine.limited import Taken, limits_asked, take_limited
-from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of, in_turn
 from holdfast.errors import NotFound, WorkerDisabled
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
@@ -56,9 +56,12 @@ async def claim(
                     break
                 continue
             window, seen = seen or await scope.open_lanes(tx, limit - leased), None
-            taken = await _take(tx, ctx, _without(window, busy), limit - leased, holder)
+            committed: list[Row] = []
+            try:
+                taken = await _take(tx, ctx, _without(window, busy), limit - leased, holder, committed)
+            finally:
+                _read_leases(committed, leases, unreadable)
             scope.plan_turns(window, taken)
-            _read_leases(taken.rows, leases, unreadable)
             if len(leases) >= limit:
                 break
             again = len(unreadable) > failed or taken.more or busy or taken.busy
@@ -105,25 +108,30 @@ async def _take_from_only(
     )
 
 
-async def _take(tx: Tx, ctx: EngineContext, window: Window, limit: int, holder: dict[str, Any]) -> Taken:
-    """Take jobs from the lanes whose turn it is; those with limits by themselves, while no other claim counts them."""
+async def _take(
+    tx: Tx, ctx: EngineContext, window: Window, limit: int, holder: dict[str, Any], rows: list[Row]
+) -> Taken:
+    """Take jobs from the lanes whose turn it is, and add them to `rows`: first from those without limits, then from the
+    others, while no other claim counts them."""
     lanes = {row["id"]: row for row in window.lanes}
     heads = heads_of(window.lanes)
     if ctx.limits.ageing_seconds is not None and heads:
         heads = await aged(tx, heads, ctx.limits.ageing_seconds)
+    heads = in_turn(heads, lanes)
     shares = [
         (lanes[share.lane], (share.lane, share.floor, share.ceiling, float(lanes[share.lane]["waits"]), share.most))
         for share in (ctx.turns.shares(heads, limit) if heads else ())
     ]
     free = [share for share in shares if not share[0]["limited"]]
     limited = [share for share in shares if share[0]["limited"]]
-    taken = Taken(await _take_shares(tx, ctx, free, holder) if free else [])
+    rows += await _take_shares(tx, ctx, free, holder) if free else []
+    taken = Taken([])
     if limited or window.shut:
-        with_limits = await take_limited(tx, ctx, limited, window.shut, holder, _take_shares)
-        taken = with_limits._replace(rows=[*taken.rows, *with_limits.rows])
+        taken = await take_limited(tx, ctx, limited, window.shut, holder, _take_shares)
+        rows += taken.rows
     if len(lanes) > 1:
-        ctx.turns.took(row["tenant"] for row in taken.rows)
-    return taken._replace(lanes={lane["id"] for lane, _ in shares})
+        ctx.turns.took(row["tenant"] for row in rows)
+    return taken._replace(rows=rows, lanes={lane["id"] for lane, _ in shares})
 
 
 async def _take_turns(

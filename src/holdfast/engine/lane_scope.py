@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from holdfast.engine.context import EngineContext
 from holdfast.engine.lanes import Window, is_plain, open_key_lanes, open_lanes
 from holdfast.engine.limited import Taken
-from holdfast.engine.turns import Turn, planned_turns
-from holdfast.store import Tx, q
+from holdfast.engine.turns import Turn
+from holdfast.store import Row, Tx, q
 
 SCOPES_MAX = 1000  # of claims of this process, remembered
 UNREAD_SECONDS = 1.0  # the worker may register again, with other capabilities
-TURNS_SECONDS = 0.1  # a lane that gets its first job waits for its turn at most so long
+TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
 
 _Known = TypeVar("_Known")
 
@@ -45,13 +45,16 @@ class LaneScope:
         self._ctx.next_turns.pop(self._key, None)
 
     def plan_turns(self, window: Window, taken: Taken) -> None:
-        """If there are more lanes than one read sees, the next claims take turns in these without another read."""
+        """If there are more lanes than one read sees, the next claims take turns in these without another read. Not if
+        some are not plain: these would have no turn, and others, also less urgent ones, would have theirs."""
         ctx = self._ctx
-        if window.complete or ctx.limits.ageing_seconds is not None:
+        if window.complete or ctx.limits.ageing_seconds is not None or not all(map(self._is_plain, window.lanes)):
             return
-        lanes = [lane for lane in window.lanes if is_plain(lane) and not ctx.hooks.needs_of(lane["type"])]
-        turns = deque(planned_turns(lanes, taken.rows, taken.lanes))
+        turns = deque(ctx.turns.plan(window.lanes, taken.rows, taken.lanes))
         _remember(ctx.next_turns, self._key, (turns, ctx.clock.monotonic() + TURNS_SECONDS))
+
+    def _is_plain(self, lane: Row) -> bool:
+        return is_plain(lane) and not lane["keyed"] and not self._ctx.hooks.needs_of(lane["type"])
 
     async def open_lanes(self, tx: Tx, jobs: int) -> Window:
         ctx = self._ctx

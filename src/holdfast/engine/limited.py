@@ -17,7 +17,7 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.claim import Wanted
 from holdfast.model.limits import Limit
 from holdfast.store import Row, Tx, q
-from holdfast.store.render import LIMITED_BY, ROUNDING
+from holdfast.store.render.limits import LIMITED_BY, ROUNDING
 
 LaneShare = tuple[Row, Wanted]
 TakeShares = Callable[[Tx, EngineContext, Sequence[LaneShare], dict[str, Any]], Awaitable[list[Row]]]
@@ -135,10 +135,12 @@ async def take_limited(
         rows = await take(tx, ctx, granted, {**holder, "limited": True}) if granted else []
         await _hold(tx, counted, before, [row["id"] for row in rows])
         ctx.tokens_at = _next_tokens_at(ctx, counted)
-        await _next_turns(tx, [*(lane.row for lane in seen), *shut])
+        await _next_turns(tx, {lane.row["id"]: lane.row for lane in seen}, shut, {lane["id"] for lane, _ in granted})
     tx.after_commit(lambda: ctx.gave_limited(rows))
     busy = frozenset(bucket.name for lane in lanes for bucket, _ in lane.limits if not bucket.locked)
-    return Taken(rows, busy, more=bool(shut) or len(granted) < len(seen) or len(lanes) < len(shares))
+    # Nothing for a lane that was open when it was read: another claim has filled its limit since.
+    filled = bool(counted) and not granted
+    return Taken(rows, busy, more=bool(shut) or filled or len(granted) < len(seen) or len(lanes) < len(shares))
 
 
 async def _with_limits(tx: Tx, lanes: list[LimitedLane]) -> list[LimitedLane]:
@@ -204,8 +206,12 @@ def _next_tokens_at(ctx: EngineContext, lanes: list[LimitedLane]) -> float | Non
     return ctx.clock.monotonic() + min(waits) if waits else None
 
 
-async def _next_turns(tx: Tx, rows: Sequence[Row]) -> None:
-    keyed = sorted({(row["lane"], row["id"], row["bucket"] or "") for row in rows if row["turn_at"] is not None})
-    if keyed:
-        await tx.all(q.end_turns, lanes=sorted(key_lane for _, key_lane, _ in keyed))
-        await tx.all(q.begin_turns, next=[(lane, key_lane, bucket or None) for lane, key_lane, bucket in keyed])
+async def _next_turns(tx: Tx, seen: dict[int, Row], shut: Sequence[Row], served: Set[int]) -> None:
+    """Of keyed lanes. Those that were not served keep their place."""
+    keyed = seen | {row["id"]: row for row in shut}
+    ended = [row for _, row in sorted(keyed.items()) if row["turn_at"] is not None]
+    if ended:
+        await tx.all(q.end_turns, lanes=[row["id"] for row in ended])
+        places = [(row["id"], None if row["id"] in served else row["since"]) for row in ended]
+        following = [(keyed[lane]["lane"], lane, keyed[lane]["bucket"], since) for lane, since in places]
+        await tx.all(q.begin_turns, next=following)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import heapify, heapreplace
 from itertools import cycle
 from typing import NamedTuple
@@ -34,20 +33,28 @@ class OpenHead(NamedTuple):
         return self._replace(level=level, head=head, priority=level + steps)
 
 
-def heads_of(lanes: Sequence[Row]) -> list[OpenHead]:
-    """The heads of lanes. Among the keyed lanes of one lane, turns decide and not the age of their heads: the first in
-    turn is treated as if it had the oldest head."""
-    heads = [OpenHead(row["id"], row["priority"], row["head"], row["tenant"], row["weight"]) for row in lanes]
-    places: dict[tuple[int, int], list[int]] = {}
-    for place, row in enumerate(lanes):
-        if row["turn_at"] is not None:
-            places.setdefault((row["lane"], row["priority"]), []).append(place)
-    for alike in places.values():
-        in_turn = sorted(alike, key=lambda place: (lanes[place]["turn_at"], lanes[place]["id"]))
-        oldest = sorted(heads[place].head for place in alike)
-        for place, head in zip(in_turn, oldest, strict=True):
-            heads[place] = heads[place]._replace(head=head)
-    return heads
+def heads_of(lanes: Iterable[Row]) -> list[OpenHead]:
+    return [OpenHead(row["id"], row["priority"], row["head"], row["tenant"], row["weight"]) for row in lanes]
+
+
+def in_turn(heads: list[OpenHead], lanes: Mapping[int, Row]) -> list[OpenHead]:
+    """Among the keyed lanes of one lane, turns decide and not the age of their heads: the one that has waited longest
+    for its turn is treated as if it had the most urgent head of that priority."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for place, head in enumerate(heads):
+        if (row := lanes[head.lane])["turn_at"] is not None:
+            alike.setdefault((row["lane"], head.priority if head.level is None else head.level), []).append(place)
+    turned = list(heads)
+    for places in alike.values():
+        order = sorted(places, key=lambda place: (lanes[heads[place].lane]["since"], heads[place].lane))
+        urgent = sorted((heads[place] for place in places), key=_urgency)
+        for place, other in zip(order, urgent, strict=True):
+            turned[place] = heads[place]._replace(priority=other.priority, head=other.head)
+    return turned
+
+
+def _urgency(head: OpenHead) -> tuple[int, str]:
+    return -head.priority, head.head
 
 
 class Turn(NamedTuple):
@@ -55,30 +62,6 @@ class Turn(NamedTuple):
 
     lane: int
     floor: int
-
-
-def planned_turns(lanes: Sequence[Row], taken: Sequence[Row], after: Set[int]) -> Iterator[Turn]:
-    """As many turns as there are lanes whose turn has not come: tenants alternate by their weights, and within a tenant
-    the lanes with its most urgent heads. Jobs were `taken` from the lanes `after`, which come last."""
-    order = sorted(lanes, key=lambda row: (-row["priority"], row["id"] in after, row["head"]))
-    own: dict[str, list[Row]] = {}
-    for row in order:
-        own.setdefault(row["tenant"], []).append(row)
-    served = Counter(row["tenant"] for row in taken)
-    steps = [1 / rows[0]["weight"] for rows in own.values()]
-    cycles = [cycle(_urgent_turns(rows)) for rows in own.values()]
-    clock = [((served[tenant] + 1) * steps[place], place) for place, tenant in enumerate(own)]
-    heapify(clock)
-    for _ in range(sum(row["id"] not in after for row in lanes)):
-        when, place = clock[0]
-        heapreplace(clock, (when + steps[place], place))
-        yield next(cycles[place])
-
-
-def _urgent_turns(rows: list[Row]) -> list[Turn]:
-    """Of one tenant, the most urgent first: see `_of_tenant`."""
-    floor = rows[1]["priority"] if len(rows) > 1 else PRIORITY_MIN
-    return [Turn(row["id"], floor) for row in rows if row["priority"] == rows[0]["priority"]]
 
 
 class Share(NamedTuple):
@@ -99,6 +82,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._owed: dict[str, float] = {}
+        self._next_at: dict[str, float] = {}  # of planned turns, on a clock of their own
 
     def shares(self, heads: Sequence[OpenHead], limit: int) -> list[Share]:
         tenants: dict[str, list[OpenHead]] = {}
@@ -118,6 +102,29 @@ class Turns:
         for tenant in tenants:
             if tenant in self._owed:
                 self._owed[tenant] -= 1
+
+    def plan(self, lanes: Sequence[Row], taken: Iterable[Row], after: Set[int]) -> list[Turn]:
+        """As many turns as there are lanes whose turn has not come: tenants alternate by their weights, and within a
+        tenant the lanes with its most urgent heads. Jobs were `taken` from the lanes `after`, which come last."""
+        own: dict[str, list[Row]] = {}
+        for row in sorted(lanes, key=lambda row: (-row["priority"], row["id"] in after, row["head"])):
+            own.setdefault(row["tenant"], []).append(row)
+        step = {tenant: 1 / rows[0]["weight"] for tenant, rows in own.items()}
+        begin = min((self._next_at[tenant] for tenant in own if tenant in self._next_at), default=0.0)
+        next_at = {tenant: self._next_at.get(tenant, begin + step[tenant]) - begin for tenant in own}
+        for row in taken:
+            if row["tenant"] in own:
+                next_at[row["tenant"]] += step[row["tenant"]]
+        turns = {tenant: cycle(_urgent_turns(rows)) for tenant, rows in own.items()}
+        clock = [(at, place, tenant) for place, (tenant, at) in enumerate(next_at.items())]
+        heapify(clock)
+        planned: list[Turn] = []
+        for _ in range(sum(row["id"] not in after for row in lanes)):
+            at, place, tenant = clock[0]
+            heapreplace(clock, (at + step[tenant], place, tenant))
+            planned.append(next(turns[tenant]))
+        self._next_at = {tenant: at for at, _, tenant in clock}
+        return planned
 
     def _quotas(self, weights: dict[str, int], limit: int) -> list[tuple[str, int]]:
         total = sum(weights.values())
@@ -156,3 +163,9 @@ def _of_tenant(heads: Sequence[OpenHead], quota: int) -> list[Share]:
     floor = order[1].priority if len(order) > 1 else PRIORITY_MIN  # that of the head, if there are several urgent lanes
     each, more = divmod(quota, len(urgent))
     return [Share(head.lane, *head.priorities(floor), each + (place < more)) for place, head in enumerate(urgent)]
+
+
+def _urgent_turns(rows: list[Row]) -> list[Turn]:
+    """Of one tenant, the most urgent first: see `_of_tenant`."""
+    floor = rows[1]["priority"] if len(rows) > 1 else PRIORITY_MIN
+    return [Turn(row["id"], floor) for row in rows if row["priority"] == rows[0]["priority"]]

@@ -54,7 +54,9 @@ def encode_uuids(uuids: Collection[Any]) -> bytes:
 
 def _all_usual(text: str, count: int) -> bool:
     """Each is 36 characters long, with dashes in the usual places and nowhere else."""
-    if len(text) != count * _WIDTH - 1 or text[36::_WIDTH] != "," * (count - 1) or text.count("-") != 4 * count:
+    if len(text) != count * _WIDTH - 1 or text[36::_WIDTH] != "," * (count - 1):
+        return False
+    if text.count(",") != count - 1 or text.count("-") != 4 * count:
         return False
     return text[8::_WIDTH] == text[13::_WIDTH] == text[18::_WIDTH] == text[23::_WIDTH] == "-" * count
 

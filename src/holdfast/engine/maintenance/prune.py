@@ -62,16 +62,17 @@ async def prune(tx: Tx, ctx: EngineContext, retention: Retention, *, limit: int 
     most = ctx.limits.sweep_batch
     bound = most if limit is None else min(check_limit(limit, "jobs"), most)
     await tx.all(q.prune_kept_keys, limit=bound)
-    pruned = await _prune_attempts(tx, ctx, retention.attempts, bound)
+    pruned = await _prune_attempts(tx, retention.attempts, bound)
     pruned += await _prune(tx, ctx, retention, bound, ctx.plain)
     return pruned + (await _prune(tx, ctx, retention, bound, ctx.mine) if ctx.hooks.extensions else 0)
 
 
-async def _prune_attempts(tx: Tx, ctx: EngineContext, keep: float | None, limit: int) -> int:
+async def _prune_attempts(tx: Tx, keep: float | None, limit: int) -> int:
     """The records of the attempts of deleted jobs."""
     if keep is None:
         return 0
-    return len(await tx.all(q.prune_attempts, keep_seconds=keep, bound=_youngest(ctx, keep), limit=limit))
+    old = [(row["job_id"], row["epoch"]) for row in await tx.all(q.old_attempts, keep_seconds=keep, limit=limit)]
+    return len(await tx.all(q.prune_attempts, old=old, ids=sorted({job for job, _ in old}))) if old else 0
 
 
 async def _prune(tx: Tx, ctx: EngineContext, retention: Retention, bound: int, which: Which) -> int:

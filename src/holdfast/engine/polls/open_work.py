@@ -50,7 +50,7 @@ async def open_work(
 ) -> OpenWork:
     asked: dict[str, Any] = {"queues": queues, "types": types, "limit": LANES_MAX}
     lanes = [*await tx.all(ctx.mine(q.open_work), **asked), *await tx.all(q.open_key_work, **asked)]
-    later = await tx.one(ctx.mine(q.next_open_work), limit=LANES_MAX)
+    later = await tx.one(ctx.mine(q.next_open_work), **asked)
     assert later is not None  # noqa: S101
     return OpenWork(
         [_opening(lane) for lane in lanes],

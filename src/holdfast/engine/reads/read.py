@@ -143,8 +143,7 @@ def _unknown(job_id: str) -> NotFound:
 
 def _pruned(job_id: str) -> NotFound:
     return NotFound(
-        f"job {job_id} had finished and was deleted after its retention time (settings HOLDFAST_RETAIN_..._SECONDS); "
-        "the record of its attempts is kept",
+        f"job {job_id} had finished and was deleted after its retention time (settings HOLDFAST_RETAIN_..._SECONDS)",
         code="job_pruned",
         job_id=job_id,
     )

@@ -48,7 +48,7 @@ listed AS (
 )
 SELECT {turn:key_lane} AS id, l.tenant, CASE WHEN head.id IS NULL OR {mine or plain head} THEN l.type END AS type, l.queue, l.limits, head.priority, head.id AS head, head.hooked, t.weight,
        l.prefers <> '[]' AS picky, {waits of lane} AS waits, TRUE AS limited, TRUE AS keyed,
-       listed.lane, {turn:bucket} AS bucket, {turn:turn_at} AS turn_at, {full key:turn} AS shut
+       listed.lane, {turn:bucket} AS bucket, {turn:turn_at} AS turn_at, {turn:since} AS since, {full key:turn} AS shut
   FROM listed
   JOIN holdfast_workers w ON w.id = :worker
   LEFT JOIN holdfast_lanes l ON l.id = listed.lane AND w.enabled AND {open to worker}

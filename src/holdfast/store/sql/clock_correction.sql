@@ -71,7 +71,7 @@ WITH picked AS MATERIALIZED (
      LIMIT {limit}
     {skip_locked}
 )
-UPDATE holdfast_key_lanes SET turn_at = {now} WHERE key_lane {in picked} AND turn_at > {now+5} RETURNING key_lane
+UPDATE holdfast_key_lanes SET turn_at = {now}, since = NULL WHERE key_lane {in picked} AND turn_at > {now+5} RETURNING key_lane
 
 -- name: tokens_set_back
 -- Buckets keep their tokens and fill from now on.

@@ -35,13 +35,13 @@ DELETE FROM holdfast_key_lanes WHERE {rows of key lanes:lanes} RETURNING key_lan
 
 -- name: begin_turns
 -- One row for each keyed lane that still has claimable jobs. A lane whose bucket is full waits until units are freed, one
--- whose bucket has no tokens until it has one.
-INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
+-- whose bucket has no tokens until it has one; both keep their place (`since`) if they had no job.
+INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at, since)
 SELECT turn.lane, turn.key_lane, turn.bucket,
-       CASE WHEN NOT turn.shut THEN {now} WHEN NOT turn.used_up THEN {now+turn.seconds} END
-  FROM (SELECT next.lane, next.key_lane, next.bucket, {tokens in:m} AS seconds, {used up:next.bucket} AS used_up,
-               {full key:next.bucket} AS shut
-          FROM {rows:next(lane bigint, key_lane bigint, bucket text)}
+       CASE WHEN NOT turn.shut THEN {now} WHEN NOT turn.used_up THEN {now+turn.seconds} END, coalesce(turn.since, {now})
+  FROM (SELECT next.lane, next.key_lane, next.bucket, next.since, {tokens in:m} AS seconds,
+               {used up:next.bucket} AS used_up, {full key:next.bucket} AS shut
+          FROM {rows:next(lane bigint, key_lane bigint, bucket text, since timestamptz)}
           JOIN holdfast_lanes l ON l.id = next.lane
           {limit of key:next.bucket}
          WHERE EXISTS (SELECT 1 FROM holdfast_ready r WHERE r.lane = next.key_lane)) AS turn
@@ -49,12 +49,13 @@ RETURNING key_lane
 
 -- name: open_changed_lanes
 -- The limit of their key has changed: keyed lanes that wait have a turn. Claims replace these rows.
-INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
-SELECT DISTINCT waiting.lane, waiting.key_lane, waiting.bucket, {now}
+INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at, since)
+SELECT waiting.lane, waiting.key_lane, waiting.bucket, {now}, min(waiting.since)
   FROM holdfast_key_lanes waiting
   JOIN holdfast_lanes l ON l.id = waiting.lane
  WHERE (waiting.turn_at IS NULL OR waiting.turn_at > {now})
    AND (waiting.bucket = :name OR 'key:' || l.type = :name)
+ GROUP BY waiting.lane, waiting.key_lane, waiting.bucket
 RETURNING key_lane
 
 -- name: last_key_lane
@@ -65,8 +66,8 @@ SELECT max(key_lane) AS last
 -- name: open_full_lanes
 -- Maintenance: keyed lanes that wait although their bucket is not full have a turn. Claims replace these rows. Looks at
 -- those after `after`, up to `last`.
-INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
-SELECT DISTINCT waiting.lane, waiting.key_lane, waiting.bucket, {now}
+INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at, since)
+SELECT waiting.lane, waiting.key_lane, waiting.bucket, {now}, min(waiting.since)
   FROM holdfast_key_lanes waiting
   JOIN holdfast_lanes l ON l.id = waiting.lane
   {limit of key:waiting.bucket}
@@ -74,6 +75,7 @@ SELECT DISTINCT waiting.lane, waiting.key_lane, waiting.bucket, {now}
    AND waiting.key_lane <= :last
    AND NOT EXISTS (SELECT 1 FROM holdfast_key_lanes other WHERE other.key_lane = waiting.key_lane AND other.turn_at <= {now} LIMIT 1 OFFSET 0)
    AND NOT {full key:waiting.bucket}
+ GROUP BY waiting.lane, waiting.key_lane, waiting.bucket
 RETURNING key_lane
 
 -- name: limits
@@ -108,6 +110,18 @@ SELECT name, weight FROM holdfast_tenants WHERE weight <> 1
 -- name: set_weight
 -- No row: the tenant is unknown, or has this weight already.
 UPDATE holdfast_tenants SET weight = :weight WHERE name = :name AND weight <> :weight RETURNING name
+
+-- name: refill_tokens
+-- The rate of these buckets has changed, and so the time at which they are full. A key that has a limit of its own keeps it.
+UPDATE holdfast_limit_tokens
+   SET full_at = CASE WHEN CAST(:rate AS float8) > 0
+                      THEN {now+(CAST(:burst AS float8) - tokens) / CAST(:rate AS float8)}
+                      ELSE {now+3153600000}
+                 END
+ WHERE bucket = :name
+    OR substr(bucket, 1, length(:name) + 1) = :name || ' '
+       AND NOT EXISTS (SELECT 1 FROM holdfast_limits one WHERE one.name = holdfast_limit_tokens.bucket)
+RETURNING bucket
 
 -- name: prune_tokens
 -- A bucket that is full again needs no row. Those that a claim writes now are left: it locks them in another order.

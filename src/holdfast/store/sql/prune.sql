@@ -122,20 +122,21 @@ SELECT job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, e
     ON CONFLICT DO NOTHING
 RETURNING job_id
 
+-- name: old_attempts
+SELECT job_id, epoch
+  FROM holdfast_kept_attempts
+ WHERE ended_at <= {now-:keep_seconds}
+ ORDER BY ended_at
+ LIMIT {limit}
+{skip_locked}
+
 -- name: prune_attempts
--- Ids are in creation order: no attempt of a job with an id above `bound` has ended so early.
-WITH picked AS MATERIALIZED (
-    SELECT job_id AS id
-      FROM holdfast_kept_attempts
-     WHERE job_id < :bound
-       AND ended_at <= {now-:keep_seconds}
-     ORDER BY job_id, epoch
-     LIMIT {limit}
-    {skip_locked}
-)
 DELETE FROM holdfast_kept_attempts
- WHERE job_id {in picked}
-   AND ended_at <= {now-:keep_seconds}
+ WHERE job_id {in:ids uuid}
+   AND EXISTS (SELECT 1
+                 FROM {rows:old(job_id uuid, epoch integer)}
+                WHERE holdfast_kept_attempts.job_id = old.job_id
+                  AND holdfast_kept_attempts.epoch = old.epoch)
 RETURNING job_id
 
 -- name: prune_parts

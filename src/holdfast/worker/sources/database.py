@@ -16,6 +16,7 @@ from holdfast.worker.source import VERBS, Answers, Claims, Report
 
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
+NEXT_MIN_SECONDS = 0.01  # between polls for tokens of a rate that other workers may take
 POLICIES_MAX = 10_000
 
 
@@ -130,7 +131,7 @@ class DatabaseSource:
             if seen.any:
                 return True
             self._poll = self._slower()
-            self._pause = self._poll if seen.next_in is None else min(self._poll, seen.next_in)
+            self._pause = self._poll if seen.next_in is None else min(self._poll, max(NEXT_MIN_SECONDS, seen.next_in))
         return False
 
     def _slower(self) -> float:

@@ -272,17 +272,18 @@ CREATE TABLE holdfast_limit_tokens (
 );
 
 -- The keyed lanes that may have claimable jobs: each limit key and each fairness key of a lane has its own, with a number
--- below 0, so that a claim does not walk over them. A claim takes them in the order of `turn_at`; NULL: all units of the
--- bucket are held. A row is inserted where a job becomes claimable or frees its units, unless the lane has one; a claim
+-- below 0, so that a claim does not walk over them. A claim takes those whose `turn_at` has come, first the one that has
+-- waited longest `since` it had a job (NULL: since `turn_at`). Without `turn_at`, all units of the bucket are held. A row is inserted where a job becomes claimable or frees its units, unless the lane has one; a claim
 -- replaces the rows that it sees by one.
 CREATE TABLE holdfast_key_lanes (
     lane     bigint NOT NULL,
     key_lane bigint NOT NULL,
     bucket   text,
-    turn_at  timestamptz
+    turn_at  timestamptz,
+    since    timestamptz
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
-CREATE INDEX holdfast_key_lanes_turn ON holdfast_key_lanes (lane, turn_at) WHERE turn_at IS NOT NULL;
+CREATE INDEX holdfast_key_lanes_turn ON holdfast_key_lanes (lane, turn_at, since) WHERE turn_at IS NOT NULL;
 CREATE INDEX holdfast_key_lanes_of ON holdfast_key_lanes (key_lane);
 CREATE INDEX holdfast_key_lanes_full ON holdfast_key_lanes (bucket) WHERE turn_at IS NULL;
 
@@ -432,8 +433,10 @@ BEGIN
             FOR KEY SHARE SKIP LOCKED;
     END IF;
     IF NOT FOUND THEN
-        INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
-        VALUES (job.lane, job.key_lane, holdfast_key_bucket(job), job.updated_at);
+        INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at, since)
+        SELECT job.lane, job.key_lane, holdfast_key_bucket(job), job.updated_at, min(since)
+          FROM holdfast_key_lanes
+         WHERE key_lane = job.key_lane;
     END IF;
 END $$;
 
@@ -443,15 +446,16 @@ BEGIN
     DELETE FROM holdfast_limit_units WHERE job_id = job.id;
     IF job.limit_key IS NOT NULL THEN
         PERFORM holdfast_open_key_lane(job, TRUE);
-        INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
-        SELECT DISTINCT lane, key_lane, bucket, job.updated_at
+        INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at, since)
+        SELECT lane, key_lane, bucket, job.updated_at, min(since)
           FROM holdfast_key_lanes AS waiting
          WHERE bucket = holdfast_key_bucket(job)
            AND turn_at IS NULL
            AND NOT EXISTS (SELECT 1
                              FROM holdfast_key_lanes AS open
                             WHERE open.key_lane = waiting.key_lane
-                              AND open.turn_at IS NOT NULL);
+                              AND open.turn_at IS NOT NULL)
+         GROUP BY lane, key_lane, bucket;
     END IF;
 END $$;
 
@@ -641,6 +645,8 @@ CREATE TABLE holdfast_kept_attempts (
     reason     text,
     PRIMARY KEY (job_id, epoch)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+CREATE INDEX holdfast_kept_attempts_ended ON holdfast_kept_attempts (ended_at);
 
 -- The attempts that have ended: a claim, and the move that ended it.
 CREATE VIEW holdfast_attempts AS

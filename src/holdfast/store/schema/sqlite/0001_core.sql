@@ -269,16 +269,18 @@ CREATE TABLE holdfast_limit_tokens (
 ) STRICT;
 
 -- The keyed lanes that may have claimable jobs: each limit key and each fairness key of a lane has its own, with a number
--- below 0, so that a claim does not walk over them. A claim takes them in the order of `turn_at`; NULL: all units of the
--- bucket are held. A claim replaces the rows that it sees by one.
+-- below 0, so that a claim does not walk over them. A claim takes those whose `turn_at` has come, first the one that has
+-- waited longest `since` it had a job (NULL: since `turn_at`). Without `turn_at`, all units of the bucket are held. A claim
+-- replaces the rows that it sees by one.
 CREATE TABLE holdfast_key_lanes (
     lane     integer NOT NULL,
     key_lane integer NOT NULL,
     bucket   text,
-    turn_at  integer
+    turn_at  integer,
+    since    integer
 ) STRICT;
 
-CREATE INDEX holdfast_key_lanes_turn ON holdfast_key_lanes (lane, turn_at) WHERE turn_at IS NOT NULL;
+CREATE INDEX holdfast_key_lanes_turn ON holdfast_key_lanes (lane, turn_at, since) WHERE turn_at IS NOT NULL;
 CREATE INDEX holdfast_key_lanes_of ON holdfast_key_lanes (key_lane);
 CREATE INDEX holdfast_key_lanes_full ON holdfast_key_lanes (bucket) WHERE turn_at IS NULL;
 
@@ -304,15 +306,16 @@ CREATE TRIGGER holdfast_jobs_free_units AFTER UPDATE OF state
     ON holdfast_jobs WHEN OLD.limited AND OLD.state = 'running' AND NEW.state <> 'running'
 BEGIN
     DELETE FROM holdfast_limit_units WHERE job_id = NEW.id;
-    INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
-    SELECT DISTINCT lane, key_lane, bucket, NEW.updated_at
+    INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at, since)
+    SELECT lane, key_lane, bucket, NEW.updated_at, min(since)
       FROM holdfast_key_lanes AS waiting
      WHERE bucket = 'key:' || NEW.type || ' ' || NEW.limit_key
        AND turn_at IS NULL
        AND NOT EXISTS (SELECT 1
                          FROM holdfast_key_lanes AS open
                         WHERE open.key_lane = waiting.key_lane
-                          AND open.turn_at IS NOT NULL);
+                          AND open.turn_at IS NOT NULL)
+     GROUP BY lane, key_lane, bucket;
 END;
 
 CREATE VIEW holdfast_running AS SELECT * FROM holdfast_jobs WHERE state = 'running';
@@ -502,6 +505,8 @@ CREATE TABLE holdfast_kept_attempts (
     reason     text,
     PRIMARY KEY (job_id, epoch)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX holdfast_kept_attempts_ended ON holdfast_kept_attempts (ended_at);
 
 -- The attempts that have ended: a claim, and the move that ended it.
 CREATE VIEW holdfast_attempts AS
