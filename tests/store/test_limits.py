@@ -127,7 +127,7 @@ async def test_jobs_of_one_key_share_a_row_until_a_claim_replaces_it(engine: Eng
 async def begun(engine: Engine, job: str) -> list[tuple[str | None, bool]]:
     lane, key_lane = await lane_of(engine, job)
     await run(engine, q.end_turns, lanes=[key_lane])
-    await run(engine, q.begin_turns, next=[(lane, key_lane, "key:crawl a")])
+    await run(engine, q.begin_turns, next=[(lane, key_lane, "key:crawl a", None)])
     return await turns(engine)
 
 

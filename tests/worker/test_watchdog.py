@@ -6,6 +6,8 @@ from holdfast.model.reports import HeldLease
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.heartbeat.watchdog import Watchdog
 
+ROUNDING = 1e-6  # the sum of a time and some seconds may be above the exact one
+
 JOB = HeldLease("01a1de03-b562-720c-ae13-288bddb0d36e", "a7b6faab-771e-47ef-8805-061c0bb91a56")
 
 
@@ -25,7 +27,7 @@ def start(table: LeaseTable) -> float:
 def watched(watchdog: Watchdog, table: LeaseTable, start: float, seconds: float) -> str | None:
     """The first reason to kill within so many seconds."""
     for look in range(1, int(seconds) + 1):
-        if (reason := watchdog.reason_to_kill(table, start + look)) is not None:
+        if (reason := watchdog.reason_to_kill(table, start + look - ROUNDING)) is not None:
             return reason
     return None
 

@@ -111,8 +111,7 @@ async def _take_from_only(
 async def _take(
     tx: Tx, ctx: EngineContext, window: Window, limit: int, holder: dict[str, Any], rows: list[Row]
 ) -> Taken:
-    """Take jobs from the lanes whose turn it is, and add them to `rows`: first from those without limits, then from the
-    others, while no other claim counts them."""
+    """Take jobs from the lanes whose turn it is, and add them to `rows` as soon as they are leased."""
     lanes = {row["id"]: row for row in window.lanes}
     heads = heads_of(window.lanes)
     if ctx.limits.ageing_seconds is not None and heads:
@@ -125,10 +124,8 @@ async def _take(
     free = [share for share in shares if not share[0]["limited"]]
     limited = [share for share in shares if share[0]["limited"]]
     rows += await _take_shares(tx, ctx, free, holder) if free else []
-    taken = Taken([])
-    if limited or window.shut:
-        taken = await take_limited(tx, ctx, limited, window.shut, holder, _take_shares)
-        rows += taken.rows
+    taken = await take_limited(tx, ctx, limited, window.shut, holder, _take_shares)
+    rows += taken.rows
     if len(lanes) > 1:
         ctx.turns.took(row["tenant"] for row in rows)
     return taken._replace(rows=rows, lanes={lane["id"] for lane, _ in shares})

@@ -126,7 +126,10 @@ async def take_limited(
     holder: dict[str, Any],
     take: TakeShares,
 ) -> Taken:
-    """Take as many jobs as the limits allow. Then the next turn of the keyed lanes begins, also of the shut ones."""
+    """Take as many jobs as the limits allow, while no other claim counts them. Then the next turn of the keyed lanes
+    begins, also of the shut ones."""
+    if not shares and not shut:
+        return Taken([])
     async with tx.savepoint():
         lanes = await _with_limits(tx, [LimitedLane(*share) for share in shares[:LANES_MAX]])
         counted = [lane for lane in lanes if lane.locked]
