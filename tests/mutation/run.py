@@ -61,7 +61,7 @@ LIMITS = (
     *("lock_limits", "limit_usage", "hold_units", "spend_tokens", "end_turns", "begin_turns", "open_key_lanes"),
     *("open_changed_lanes", "open_full_lanes", "limits", "limit", "lock_limit", "put_limit", "drop_limit"),
     *("changed_limits", "prune_tokens", "count_running", "mark_limited", "limits_of_job", "set_weight", "weights"),
-    *("lane_levels", "open_key_work"),
+    *("lane_levels", "open_key_work", "refill_tokens"),
 )
 CLOSE = {
     "schema": ["tests/store/test_constraints.py", "tests/store/test_schema.py", "tests/store/test_limits.py"],
@@ -161,7 +161,7 @@ CLOSE = {
     },
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
     **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
-    "prune_attempts": ["tests/store/test_bench.py"],
+    **{f"{verb}_attempts": ["tests/engine/test_prune.py"] for verb in ("old", "prune")},
     **{query: ["tests/known/test_event_log_order.py"] for query in ("log_is_ahead", "rebase")},
     **{read: ["tests/engine/test_summaries.py"] for read in ("summaries", "page_summaries", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],

@@ -14,7 +14,6 @@ from holdfast.engine.lane_scope import LaneScope
 from holdfast.engine.lanes import Window, aged
 from holdfast.engine.limited import Taken, limits_asked, take_limited
 from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of, in_turn
-from holdfast.errors import NotFound, WorkerDisabled
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
 from holdfast.model.reports import Fail
@@ -103,9 +102,18 @@ async def _take_from_only(
     """Take from the only lane with jobs, without reading the lanes: the statement checks that it still is that."""
     if (only := scope.only) is None:
         return []
-    return await claim_plain(
-        tx, ctx, q.claim_jobs, [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)], holder, unread=True, only=only
-    )
+    if (last := scope.last_taken) is not None:
+        wanted = [(only, last.priority, last.priority, 0.0, limit)]
+        rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, after=last.id)
+        scope.took_behind(rows, limit)
+        if rows:
+            return rows
+    began = ctx.clock.monotonic()
+    wanted = [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)]
+    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only)
+    if not tx.one_writer:
+        scope.took_first(rows, limit, ctx.clock.monotonic() - began)
+    return rows
 
 
 async def _take(
@@ -184,13 +192,3 @@ async def _fail_unreadable(tx: Tx, ctx: EngineContext, unreadable: list[Unreadab
         for error in unreadable
     ]
     await fail(tx, ctx, worker, failures)
-
-
-async def overdue(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None) -> bool:
-    """Whether there are due retries or expired leases to requeue. Raises if the worker may not claim."""
-    row = await tx.one(ctx.mine(q.overdue), worker=worker, queues=queues)
-    if row is None:
-        raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
-    if not row["enabled"]:
-        raise WorkerDisabled(f"worker {worker} was disabled by an operator; it may finish its jobs but claims no more")
-    return bool(row["ripe"] or row["lost"])

@@ -11,7 +11,7 @@ from holdfast.clock import Clock
 from holdfast.engine.hooks.hooks import Hooks
 from holdfast.engine.lanes import LaneCursors
 from holdfast.engine.registry import PolicyRegistry
-from holdfast.engine.turns import Turn, Turns
+from holdfast.engine.turns import LastTaken, Turn, Turns
 from holdfast.ids import Ids
 from holdfast.lifecycle import Lifecycles
 from holdfast.model.hint import Hint, hints_of
@@ -72,6 +72,7 @@ class EngineContext:
     lane_cursors: LaneCursors = field(default_factory=LaneCursors)
     only_lanes: dict[tuple[object, ...], tuple[int, float]] = field(default_factory=dict)  # see LaneScope
     next_turns: dict[tuple[object, ...], tuple[deque[Turn], float]] = field(default_factory=dict)
+    last_taken: dict[tuple[object, ...], LastTaken] = field(default_factory=dict)
     reaped: int = 0  # leases that this engine has reaped
     given_with_hooks: set[str] = field(default_factory=set)  # jobs with hooks that were claimed through this engine
     given_with_limits: dict[str, Hint] = field(default_factory=dict)  # whose end lets other jobs start

@@ -36,6 +36,7 @@ from holdfast.engine.maintenance import event_log as _event_log
 from holdfast.engine.maintenance import requeue as _requeue
 from holdfast.engine.maintenance.operations import Maintenance
 from holdfast.engine.policy_settings import PolicySettings
+from holdfast.engine.polls.claimable import overdue
 from holdfast.engine.polls.operations import Polls
 from holdfast.engine.reads.operations import Reads
 from holdfast.engine.registry import PolicyRegistry, unless_stale
@@ -97,7 +98,7 @@ class Engine(Component):
         self.job_limits, self.results = ConfiguredLimits(store, ctx), ResultWaits(store, ctx)
         ctx.ended = self.results.ended
         store.identity.on_change.append(ctx.registry.forget)
-        ctx.registry.forgotten += [ctx.only_lanes.clear, ctx.next_turns.clear]
+        ctx.registry.forgotten += [ctx.only_lanes.clear, ctx.next_turns.clear, ctx.last_taken.clear]
         if isinstance(store, PostgresStore):
             store.prepare_changed_database(_event_log.is_ahead, _event_log.rebase_within)
 
@@ -228,7 +229,7 @@ class Engine(Component):
 
     async def _requeue_overdue(self, worker: str, queues: list[str] | None) -> bool:
         """Requeue due retries and expired leases. False: there were none."""
-        if not await self.store.read(lambda tx: _claim.overdue(tx, self.ctx, worker, queues)):
+        if not await self.store.read(lambda tx: overdue(tx, self.ctx, worker, queues)):
             return False
         await self.maintenance.requeue_due()
         await self.maintenance.reap(queues=queues)

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 from holdfast.engine.context import EngineContext
 from holdfast.engine.lanes import Window, is_plain, open_key_lanes, open_lanes
 from holdfast.engine.limited import Taken
-from holdfast.engine.turns import Turn
+from holdfast.engine.turns import LastTaken, Turn
 from holdfast.store import Row, Tx, q
 
 SCOPES_MAX = 1000  # of claims of this process, remembered
 UNREAD_SECONDS = 1.0  # the worker may register again, with other capabilities
 TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
+# Nor are other lanes, or jobs that are more urgent or older, while claims take what is behind the job taken last.
+BEHIND_SECONDS, BEHIND_TIMES, BEHIND_MAX_SECONDS = 0.05, 20, 2.0
 
 _Known = TypeVar("_Known")
 
@@ -32,6 +34,29 @@ class LaneScope:
             return None
         lane, until = self._ctx.only_lanes.get(self._key, (None, 0.0))
         return lane if self._ctx.clock.monotonic() < until else None
+
+    @property
+    def last_taken(self) -> LastTaken | None:
+        """A claim that begins behind it does not walk over the rows of jobs that were taken before, which PostgreSQL
+        keeps until they are vacuumed, and longer while any transaction is open that could see them."""
+        last = self._ctx.last_taken.get(self._key)
+        return last if last is not None and self._ctx.clock.monotonic() < last.until else None
+
+    def took_first(self, rows: list[Row], wanted: int, seconds: float) -> None:
+        """A claim from the beginning of the only lane took these, in so many seconds: the longer, the rarer."""
+        seldom = min(max(BEHIND_SECONDS, seconds * BEHIND_TIMES), BEHIND_MAX_SECONDS)
+        self._keep_last(rows, wanted, self._ctx.clock.monotonic() + seldom)
+
+    def took_behind(self, rows: list[Row], wanted: int) -> None:
+        self._keep_last(rows, wanted, self._ctx.last_taken[self._key].until)
+
+    def _keep_last(self, rows: list[Row], wanted: int, until: float) -> None:
+        if len(rows) < wanted:  # the next claim begins at the beginning
+            self._ctx.last_taken.pop(self._key, None)
+            return
+        priority = min(row["priority"] for row in rows)
+        last = max(row["id"] for row in rows if row["priority"] == priority)
+        _remember(self._ctx.last_taken, self._key, LastTaken(priority, last, until))
 
     def next_turns(self, jobs: int) -> list[Turn]:
         """Of the lanes that an earlier claim has read: a turn for each job."""

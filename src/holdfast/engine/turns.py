@@ -57,6 +57,14 @@ def _urgency(head: OpenHead) -> tuple[int, str]:
     return -head.priority, head.head
 
 
+class LastTaken(NamedTuple):
+    """The job of the only lane that was taken last, of those of the least priority; may be used until then."""
+
+    priority: int
+    id: str
+    until: float
+
+
 class Turn(NamedTuple):
     """A job of a lane, of at least this priority."""
 

@@ -29,9 +29,11 @@ class Tx(Protocol):
     `alone`: autocommit, there is no transaction around the statements.
     `lock_errors`: what the driver raises on a lock timeout.
     `lock_seconds`: the lock timeout of statements with `{lock_timeout}`; None: no limit.
+    `one_writer`: at a time, of all processes; what it deletes is gone at once.
     """
 
     alone: bool = False
+    one_writer: bool = False
     lock_seconds: float | None = None
     lock_errors: tuple[type[Exception], ...] = ()
 

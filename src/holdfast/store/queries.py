@@ -42,6 +42,7 @@ class Query:
     data: str | None = None
     gives: str | None = None
     single: bool = False  # each of its row parameters has one row
+    behind: bool = False  # it takes the jobs behind the one that was taken last
     mine: tuple[str, ...] = ()  # the extensions of this process: select only jobs that need their hooks
 
     def __hash__(self) -> int:
@@ -50,7 +51,7 @@ class Query:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.name, self.text, self.gives, self.single, self.mine))
+        return hash((self.name, self.text, self.gives, self.single, self.behind, self.mine))
 
     @cached_property
     def recorded(self) -> bool:
@@ -98,6 +99,11 @@ class Query:
     def with_hooks(self, extensions: tuple[str, ...]) -> Query:
         """The same query for jobs that need hooks, all of them of these extensions."""
         return replace(self, mine=extensions)
+
+    @cached_property
+    def behind_last(self) -> Query:
+        """A claim of jobs of one priority behind the job `after`, which does not walk over those before it."""
+        return replace(self, behind=True)
 
     @cached_property
     def for_one(self) -> Query:

@@ -52,6 +52,8 @@ _encode = msgspec.json.Encoder().encode
 class SqliteTx(Tx):
     """SQLite has one writer: there are no row locks. A statement is a function call: none is buffered."""
 
+    one_writer = True
+
     def __init__(self, connection: sqlite3.Connection, clock: Clock, on_query: OnQuery | None = None) -> None:
         self._connection = connection
         self._clock = clock

@@ -74,9 +74,10 @@ async def claim_plain(
     *,
     unread: bool = False,
     only: int | None = None,
+    after: str | None = None,
 ) -> list[Row]:
     """Lease jobs from several lanes in one statement, without asking hooks. `unread`: if the lanes are still open;
-    `only`: if this is the only lane."""
+    `only`: if this is the only lane; `after`: those behind this job."""
     most, limit = sum(share[-1] for share in wanted), ctx.limits.claim_max
     params = {
         "wanted": wanted,
@@ -86,6 +87,8 @@ async def claim_plain(
         "only": only,
         **holder,
     }
+    if after is not None:
+        query, params = query.behind_last, {**params, "after": after}
     return await move(tx, ctx, query, actor=Actor.WORKER, brief=True, limit=limit, **params)
 
 

@@ -71,8 +71,8 @@ async def _prune_attempts(tx: Tx, keep: float | None, limit: int) -> int:
     """The records of the attempts of deleted jobs."""
     if keep is None:
         return 0
-    old = [(row["job_id"], row["epoch"]) for row in await tx.all(q.old_attempts, keep_seconds=keep, limit=limit)]
-    return len(await tx.all(q.prune_attempts, old=old, ids=sorted({job for job, _ in old}))) if old else 0
+    old = sorted({row["job_id"] for row in await tx.all(q.old_attempts, keep_seconds=keep, limit=limit)})
+    return len(await tx.all(q.prune_attempts, ids=old, keep_seconds=keep)) if old else 0
 
 
 async def _prune(tx: Tx, ctx: EngineContext, retention: Retention, bound: int, which: Which) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.leases import check_list, check_worker
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, WorkerDisabled
 from holdfast.model.reports import HeldLease
 from holdfast.store import Row, Tx, q
 
@@ -49,6 +49,16 @@ async def poll(
         lost=bool(row["lost"]),
         next_in=next_in(row),
     )
+
+
+async def overdue(tx: Tx, ctx: EngineContext, worker: str, queues: list[str] | None) -> bool:
+    """Whether there are due retries or expired leases to requeue. Raises if the worker may not claim."""
+    row = await tx.one(ctx.mine(q.overdue), worker=worker, queues=queues)
+    if row is None:
+        raise NotFound(f"worker {worker} is not registered; register it before it claims", code="worker_not_found")
+    if not row["enabled"]:
+        raise WorkerDisabled(f"worker {worker} was disabled by an operator; it may finish its jobs but claims no more")
+    return bool(row["ripe"] or row["lost"])
 
 
 def next_in(row: Row) -> float | None:

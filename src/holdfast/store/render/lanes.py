@@ -84,8 +84,10 @@ _NEXT_TURN = (
     "(SELECT min((SELECT min(k.turn_at) FROM holdfast_key_lanes k WHERE k.lane = keyed.lane AND k.turn_at > {now})) "
     "FROM keyed JOIN holdfast_lanes l ON l.id = keyed.lane WHERE {any:queues l.queue text} AND {any:types l.type text})"
 )
+BETWEEN = "r.priority BETWEEN wanted.floor AND wanted.ceiling"
+BEHIND = "r.priority = wanted.floor AND r.id > :after"
 _BEST = (
-    "WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling "
+    "WHERE r.lane = wanted.lane AND {which jobs} "
     "AND (r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
     "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still open}"
 )
@@ -186,7 +188,8 @@ BY_DIALECT: dict[str, tuple[Text, Text]] = {
     "in taken": ("= ANY (ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),
     "lane number": (
         "nextval('holdfast_lane_numbers')",
-        "(SELECT coalesce(max(id & 4294967295), 0) + 1 FROM holdfast_lanes)",
+        "coalesce((SELECT max(l.id) & 4294967295 FROM holdfast_lanes l "
+        "WHERE l.id BETWEEN t.id * 4294967296 AND t.id * 4294967296 + 4294967295), 0) + 1",
     ),
     "drop stale": ("holdfast_drop_stale_ready(:{})".format, "0 * coalesce(:{}, 0)".format),
     "stale batches": ("EXISTS (SELECT 1 FROM holdfast_claim_batches WHERE claimed_at <= {now-1})", "FALSE"),

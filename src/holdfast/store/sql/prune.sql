@@ -123,7 +123,7 @@ SELECT job_id, epoch, tenant, attempt, worker_id, instance, token, started_at, e
 RETURNING job_id
 
 -- name: old_attempts
-SELECT job_id, epoch
+SELECT job_id
   FROM holdfast_kept_attempts
  WHERE ended_at <= {now-:keep_seconds}
  ORDER BY ended_at
@@ -133,10 +133,7 @@ SELECT job_id, epoch
 -- name: prune_attempts
 DELETE FROM holdfast_kept_attempts
  WHERE job_id {in:ids uuid}
-   AND EXISTS (SELECT 1
-                 FROM {rows:old(job_id uuid, epoch integer)}
-                WHERE holdfast_kept_attempts.job_id = old.job_id
-                  AND holdfast_kept_attempts.epoch = old.epoch)
+   AND ended_at <= {now-:keep_seconds}
 RETURNING job_id
 
 -- name: prune_parts

@@ -17,6 +17,7 @@ from holdfast.worker.source import VERBS, Answers, Claims, Report
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
 NEXT_MIN_SECONDS = 0.01  # between polls for tokens of a rate that other workers may take
+THREADS_START_SECONDS = 0.002  # until handlers in threads have begun
 POLICIES_MAX = 10_000
 
 
@@ -85,13 +86,18 @@ class DatabaseSource:
         self._policies: dict[int, Policy] = {}
         engine.ctx.registry.forgotten.append(self._policies.clear)
         self._poll = self._pause = POLL_FIRST_SECONDS
+        self._started = False  # the last claim found jobs, and no more
 
     async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
+        if self._started and self.engine.store.transaction_class.one_writer:
+            # A handler in a thread that takes the GIL for long must take it before this process locks the file.
+            await self._clock.sleep(THREADS_START_SECONDS)
         with self._hints.looking(limit) as claimed:
             leases = await self.engine.claim(
                 self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance, at_once=True
             )
             claimed += [lease.id for lease in leases]
+        self._started = 0 < len(leases) < limit
         self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
         if (tokens_in := self.engine.ctx.tokens_in()) is not None:
             self._pause = min(self._pause, tokens_in)
