@@ -16,6 +16,7 @@ UNREAD_SECONDS = 1.0  # the worker may register again, with other capabilities
 TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
 # Nor are other lanes, or jobs that are more urgent or older, while claims take what is behind the job taken last.
 BEHIND_SECONDS, BEHIND_TIMES, BEHIND_MAX_SECONDS = 0.05, 20, 2.0
+BEHIND_JOBS_MIN = 20_000  # so many rows are soon walked over; each connection has to plan another statement
 
 _Known = TypeVar("_Known")
 
@@ -40,7 +41,9 @@ class LaneScope:
         """A claim that begins behind it does not walk over the rows of jobs that were taken before, which PostgreSQL
         keeps until they are vacuumed, and longer while any transaction is open that could see them."""
         last = self._ctx.last_taken.get(self._key)
-        return last if last is not None and self._ctx.clock.monotonic() < last.until else None
+        if last is None or last.jobs < BEHIND_JOBS_MIN or self._ctx.clock.monotonic() >= last.until:
+            return None
+        return last
 
     def took_first(self, rows: list[Row], wanted: int, seconds: float) -> None:
         """A claim from the beginning of the only lane took these, in so many seconds: the longer, the rarer."""
@@ -54,9 +57,11 @@ class LaneScope:
         if len(rows) < wanted:  # the next claim begins at the beginning
             self._ctx.last_taken.pop(self._key, None)
             return
+        before = self._ctx.last_taken.get(self._key)
         priority = min(row["priority"] for row in rows)
         last = max(row["id"] for row in rows if row["priority"] == priority)
-        _remember(self._ctx.last_taken, self._key, LastTaken(priority, last, until))
+        jobs = len(rows) + (before.jobs if before else 0)
+        _remember(self._ctx.last_taken, self._key, LastTaken(priority, last, until, jobs))
 
     def next_turns(self, jobs: int) -> list[Turn]:
         """Of the lanes that an earlier claim has read: a turn for each job."""

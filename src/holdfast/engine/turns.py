@@ -58,11 +58,13 @@ def _urgency(head: OpenHead) -> tuple[int, str]:
 
 
 class LastTaken(NamedTuple):
-    """The job of the only lane that was taken last, of those of the least priority; may be used until then."""
+    """The job of the only lane that was taken last, of those of the least priority; may be used until then. `jobs`: how
+    many this process has taken from it without finding too few."""
 
     priority: int
     id: str
     until: float
+    jobs: int
 
 
 class Turn(NamedTuple):

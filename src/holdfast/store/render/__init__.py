@@ -44,8 +44,8 @@
 {head of key lane}      the same for the keyed lane of `turn`
 {head of level}         the same for the lane and priority of `levels`
 {mine or plain head}    {mine or plain} for the job of `head`
-{best of lane}          joins `best`, the most urgent jobs of each row `wanted`, and locks them
-{which jobs}            those of the wanted priorities; in a query `behind_last`, of one priority, behind the job :after
+{best of lane}          joins `best`, the most urgent jobs of each row `wanted`, and locks them; in a query
+                        `behind_last`, those of one priority behind the job :after
 {picked columns}        the columns of `best`
 {still open}            if :unread, lane `wanted` is open and the worker enabled; if :only, it is the only lane
 {taken} {in taken}      the picked jobs are no longer claimable: on PostgreSQL their rows of holdfast_ready are deleted
@@ -200,8 +200,8 @@ def _expand(query: Query, text: str, dialect: str, limit: int | None, filters: t
         if word == "moved":
             wanted = columns_of(query) + (columns_of_history(query) if dialect == POSTGRES else ("rowid",))
             return ", ".join(f"holdfast_jobs.{name}" for name in dict.fromkeys(wanted))
-        if word == "which jobs":
-            return lanes.BEHIND if query.behind else lanes.BETWEEN
+        if word == "best of lane" and query.behind:
+            return MARKER.sub(expanded, lanes.BEST_BEHIND)
         if word in HOOKED:
             return MARKER.sub(expanded, HOOKED[word](query.mine, rest))
         if word.startswith(("now+", "now-")):

@@ -84,13 +84,11 @@ _NEXT_TURN = (
     "(SELECT min((SELECT min(k.turn_at) FROM holdfast_key_lanes k WHERE k.lane = keyed.lane AND k.turn_at > {now})) "
     "FROM keyed JOIN holdfast_lanes l ON l.id = keyed.lane WHERE {any:queues l.queue text} AND {any:types l.type text})"
 )
-BETWEEN = "r.priority BETWEEN wanted.floor AND wanted.ceiling"
-BEHIND = "r.priority = wanted.floor AND r.id > :after"
-_BEST = (
-    "WHERE r.lane = wanted.lane AND {which jobs} "
-    "AND (r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
+_MAY_TAKE = (
+    "(r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
     "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still open}"
 )
+_BEST = f"WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling AND {_MAY_TAKE}"
 # A claim that has not read the lanes now, but a moment ago, checks that they are still open and, if there was only one,
 # that it still is the only one.
 _STILL_OPEN = (
@@ -108,6 +106,22 @@ _TURNS = (
     "ORDER BY k.turn_at, k.since"
 )
 
+
+def _locked(rows: str, order: str) -> str:
+    """`best`, for PostgreSQL: the first of these rows whose jobs no other transaction has locked."""
+    return (
+        f"CROSS JOIN LATERAL (SELECT place, id FROM (SELECT r.place, r.id FROM {rows} "
+        f"AND holdfast_jobs.due {order} {{limit}} "
+        "FOR UPDATE OF holdfast_jobs SKIP LOCKED) AS first LIMIT wanted.most) AS best LIMIT :most"
+    )
+
+
+# Of one priority, behind the job :after. The fence (OFFSET) keeps the planner from walking all jobs by id.
+BEST_BEHIND = _locked(
+    "(SELECT ctid AS place, id, run_at FROM holdfast_ready WHERE lane = wanted.lane AND priority = wanted.floor "
+    f"AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id WHERE {_MAY_TAKE}",
+    "ORDER BY r.id LIMIT",
+)
 
 SHARED: dict[str, Text] = {
     "walk": _walk,
@@ -165,9 +179,9 @@ BY_DIALECT: dict[str, tuple[Text, Text]] = {
     ),
     "picked columns": ("best.place, best.id", "best.value AS id"),
     "best of lane": (
-        "CROSS JOIN LATERAL (SELECT place, id FROM (SELECT r.ctid AS place, r.id FROM holdfast_ready r "
-        f"JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST} AND holdfast_jobs.due {_BEST_ORDER} {{limit}} "
-        "FOR UPDATE OF holdfast_jobs SKIP LOCKED) AS first LIMIT wanted.most) AS best LIMIT :most",
+        _locked(f"holdfast_ready r JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST}", _BEST_ORDER).replace(
+            "r.place", "r.ctid AS place"
+        ),
         "JOIN json_each((SELECT json_group_array(id) FROM (SELECT r.id FROM holdfast_ready r "
         f"JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST} {_BEST_ORDER} :most))) AS best "
         "ON best.key < wanted.most",
