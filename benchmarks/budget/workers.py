@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.budget.counter import VARIABLE, Counter
 from benchmarks.databases import Database, Host, cpu_seconds
 from benchmarks.implementations import EngineCalls
-from benchmarks.operations import filled
+from benchmarks.operations import fill, filled
 from benchmarks.report import ROOT
 
 SLOTS = 100
@@ -78,7 +78,7 @@ async def drained(machine: Host, processes: int, jobs: int) -> dict[str, float |
         worker_process(database, processes=processes) as worker,
     ):
         await worker.until_done(WARM_JOBS)
-        await filled(calls, jobs=warm)
+        await fill(calls, jobs=warm)
         await worker.until_done(WARM_JOBS + warm)
         await calls.engine.queues.pause("default")
         await filled(calls, jobs=jobs)

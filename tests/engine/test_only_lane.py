@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import NewJob
+from holdfast.clock import MovableClock
+from holdfast.engine import Engine, lane_scope
+from holdfast.model import Lease, NewJob
+from holdfast.model.limits import Limit
 
 
 @pytest.fixture
@@ -73,3 +75,104 @@ async def test_the_lanes_are_read_again_after_a_while(
     await engine.create_many([NewJob(type="t") for _ in range(3)])
     await engine.claim(worker)
     assert (await claimed(engine, worker, asked))[1] == ["open_lanes", "claim_jobs"]
+
+
+@pytest.fixture
+def behind(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each claim began behind the job that was taken last. PostgreSQL keeps the rows of those before it."""
+    if engine.store.transaction_class.one_writer:
+        pytest.skip("SQLite keeps no rows of jobs that were taken")
+    monkeypatch.setattr(lane_scope, "BEHIND_JOBS_MIN", 1)
+    monkeypatch.setattr(lane_scope, "BEHIND_SECONDS", 60.0)
+    monkeypatch.setattr(lane_scope, "BEHIND_MAX_SECONDS", 60.0)
+    monkeypatch.setattr(lane_scope, "UNREAD_SECONDS", 60.0)
+    transaction, ways = engine.store.transaction_class, list[bool]()
+    original = transaction.all
+
+    async def noted(self: Any, query: Any, **params: Any) -> Any:
+        ways.extend([query.behind] if query.name == "claim_jobs" else [])
+        return await original(self, query, **params)
+
+    monkeypatch.setattr(transaction, "all", noted)
+    return ways
+
+
+async def taken(engine: Engine, worker: str, limit: int = 2) -> list[Lease]:
+    return await engine.claim(worker, limit=limit, at_once=True)
+
+
+async def test_claims_begin_behind_the_job_that_was_taken_last(engine: Engine, worker: str, behind: list[bool]) -> None:
+    ids = [job.id for job in await engine.create_many([NewJob(type="t") for _ in range(9)])]
+    found = [lease.id for _ in range(5) for lease in await taken(engine, worker)]
+    assert found == ids
+    assert behind == [False, False, True, True, True]  # the first one reads the lanes
+    assert await taken(engine, worker) == []
+
+
+async def test_a_claim_that_finds_too_few_is_followed_by_one_from_the_beginning(
+    engine: Engine, worker: str, behind: list[bool]
+) -> None:
+    """Jobs that are older, more urgent or of another lane are found when those behind the last one are used up."""
+    await engine.create_many([NewJob(type="t") for _ in range(7)])
+    first = [lease for _ in range(3) for lease in await taken(engine, worker)]
+    await engine.release(worker, first[0].id, first[0].token)
+    urgent = await engine.create(NewJob(type="t", priority=5))
+    other = await engine.create(NewJob(type="other"))
+    assert len(await taken(engine, worker)) == 1
+    rest = [lease.id for _ in range(3) for lease in await taken(engine, worker)]
+    assert behind[3:5] == [True, False]
+    assert sorted(rest) == sorted([first[0].id, urgent.id, other.id])
+
+
+async def test_urgent_jobs_are_found_after_a_while_although_there_are_jobs_behind_the_last_one(
+    engine: Engine, worker: str, behind: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.create_many([NewJob(type="t") for _ in range(20)])
+    monkeypatch.setattr(lane_scope, "BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(lane_scope, "BEHIND_TIMES", 0)
+    await taken(engine, worker)
+    await taken(engine, worker)
+    urgent = await engine.create(NewJob(type="t", priority=5))
+    assert (await taken(engine, worker))[0].id == urgent.id
+
+
+async def test_jobs_of_several_priorities_are_taken_in_their_order(
+    engine: Engine, worker: str, behind: list[bool]
+) -> None:
+    jobs = [NewJob(type="t", priority=priority) for priority in (0, 5, 0, 5, 0, 5, -1, 0)]
+    await engine.create_many(jobs)
+    found = [lease.priority for _ in range(6) for lease in await taken(engine, worker)]
+    assert found == [5, 5, 5, 0, 0, 0, 0, -1]
+
+
+@pytest.mark.parametrize("change", ["pause", "limit", "disable"])
+async def test_a_claim_behind_the_last_job_respects_what_has_changed(
+    engine: Engine, worker: str, behind: list[bool], change: str
+) -> None:
+    await engine.create_many([NewJob(type="t", queue="mail") for _ in range(9)])
+    await taken(engine, worker)
+    await taken(engine, worker)
+    if change == "pause":
+        await engine.queues.pause("mail")
+    elif change == "limit":
+        await engine.job_limits.set("queue:mail", Limit(concurrency=1), by="operator")
+    else:
+        await engine.workers.disable(worker)
+        with pytest.raises(Exception, match="disabled"):
+            await engine.claim(worker, limit=2)
+        return
+    assert await engine.claim(worker, limit=2) == []
+    assert True in behind
+
+
+async def test_a_lease_that_expires_is_found_by_claims_behind_a_later_job(
+    engine: Engine, worker: str, behind: list[bool], clock: MovableClock
+) -> None:
+    await engine.create_many([NewJob(type="t") for _ in range(4)])
+    lost = [lease.id for _ in range(2) for lease in await taken(engine, worker)]
+    clock.advance(3600)
+    await engine.maintenance.reap()
+    clock.advance(3600)
+    await engine.maintenance.requeue_due()
+    found = [lease.id for _ in range(3) for lease in await taken(engine, worker)]
+    assert sorted(found) == sorted(lost)

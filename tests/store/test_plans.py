@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Any, cast
 
 import pytest
@@ -139,7 +140,7 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def plan_on_postgres(store: PostgresStore, name: str, filters: tuple[str, ...] = ()) -> dict[str, Any]:
     """The generic plan of the store's own connections."""
-    statement = render(getattr(q, name), POSTGRES, 100, filters)
+    statement = render(attrgetter(name)(q), POSTGRES, 100, filters)
     nothing = f"({', '.join(['NULL'] * len(statement.params))})" if statement.params else ""
 
     async def explain(tx: Tx) -> Any:
@@ -226,6 +227,24 @@ async def test_lane_queries_use_no_disabled_scan(store: PostgresStore, postgres:
 
 
 BATCHES = "holdfast_claim_batches"
+
+
+async def test_postgres_claims_behind_the_last_job_from_the_list_of_claimable_jobs(
+    store: PostgresStore, postgres: Any
+) -> None:
+    """And not from all jobs in the order of their ids, which begins with those that have ended."""
+    await postgres.execute(CROWD)
+    for name in ("claim_jobs.behind_last", "claim_jobs.behind_last.for_one"):
+        scans = await scans_on_postgres(store, name)
+        [ready] = [
+            scan
+            for scan in scans
+            if scan.get("Index Name") == "holdfast_ready_order" and "id > $" in scan["Index Cond"]
+        ]
+        assert "priority =" in ready["Index Cond"]
+        jobs = [scan for scan in scans if scan.get("Index Name") == "holdfast_jobs_pkey"]
+        assert jobs
+        assert all("id = " in scan["Index Cond"] for scan in jobs)
 
 
 async def test_postgres_reads_only_lanes_that_have_jobs(store: PostgresStore, postgres: Any) -> None:
