@@ -59,7 +59,7 @@ class CrashingTx:
         self._store = store
         self.after_commit = tx.after_commit
         self.alone = False  # a crashed process sends no answer, whatever it had committed
-        self.lock_seconds = tx.lock_seconds
+        self.lock_seconds, self.one_writer = tx.lock_seconds, tx.one_writer
         self.lock_errors, self.wait_for_locks = tx.lock_errors, tx.wait_for_locks
         self.run, self.flush, self.savepoint, self.call = tx.run, tx.flush, tx.savepoint, tx.call
 

@@ -17,6 +17,7 @@ from holdfast.store.migrate import migrate
 from tests.engine.steps import ask, run
 
 NEEDS = '["notes"]'
+LANE = "(SELECT digest FROM holdfast_lanes l WHERE l.id = r.lane)"  # each database numbers lanes in its own way
 
 
 class EvenIds(Ids):
@@ -155,8 +156,10 @@ class Walk:
 
         return {
             "jobs": await rows("SELECT id, state, due, parked, parked_at FROM holdfast_jobs"),
-            "ready": await rows("SELECT id, lane, priority, hooked, run_at FROM holdfast_ready"),
-            "due": await rows("SELECT id, lane, priority, needs IS NOT NULL, run_at FROM holdfast_jobs WHERE due"),
+            "ready": await rows(f"SELECT r.id, {LANE}, priority, hooked, run_at FROM holdfast_ready r"),
+            "due": await rows(
+                f"SELECT r.id, {LANE}, priority, needs IS NOT NULL, run_at FROM holdfast_jobs r WHERE due"
+            ),
             "running": await rows("SELECT id FROM holdfast_running"),
             "open": await rows("SELECT id, type, needs FROM holdfast_open_jobs"),
             "unfinished": await rows("SELECT id, type, needs FROM holdfast_jobs WHERE finished_at IS NULL"),
