@@ -343,6 +343,10 @@ async def test_delays_set_back_ends_delays_of_the_last_minute_of_the_old_clock(
         await waiting(engine, worker, clock, run_at=run_at, updated_at=updated_at)
     due = await waiting(engine, worker, clock, run_at=3590, updated_at=-100)
     await ask(engine, "UPDATE holdfast_jobs SET due = TRUE WHERE id = :id RETURNING id", id=due)
+    ended = await engine.create(NewJob(type="echo"))
+    clock.advance(3590)
+    await engine.cancel(ended.id)
+    clock.advance(-3590)
     assert await corrected(engine, q.delays_set_back, limit=9) == over
     assert await corrected(engine, q.delays_set_back, limit=9) == set()
 
