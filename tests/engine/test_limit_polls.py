@@ -202,3 +202,16 @@ async def test_claims_find_all_keyed_jobs_of_more_lanes_than_one_read_sees(small
     await limit(small, "key:crawl", concurrency=100)
     found = [lease for _ in queues for lease in await small.claim(worker, queues=queues)]
     assert sorted(lease.queue for lease in found) == queues
+
+
+async def test_a_worker_does_not_wait_for_tokens_of_queues_that_it_does_not_serve(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    await limit(engine, "queue:mail", rate=0.1, burst=1)
+    await declare(engine, per_key=Limit.of(rate=0.1, burst=1), limit_key="domain")
+    await engine.create_many([NewJob(type="send", queue="mail") for _ in range(2)])
+    await engine.create_many([NewJob(type="crawl", payload={"domain": "a"}) for _ in range(2)])
+    assert len(await engine.claim(worker, limit=9)) == 2
+    assert (await engine.polls.poll(worker)).next_in is not None
+    assert (await engine.polls.poll(worker, queues=["other"])).next_in is None
+    assert (await engine.polls.poll(worker, types=["other"])).next_in is None

@@ -574,3 +574,23 @@ async def test_lanes_that_were_read_for_an_earlier_claim_obey_a_limit_that_is_se
     await limit(engine, "queue:default", concurrency=4)
     assert sum([await claimed(engine, worker, 1) for _ in range(12)]) == 1
     assert await held_by_jobs(engine) == {"queue:default": 4}
+
+
+async def test_jobs_that_are_leased_reach_the_worker_if_the_limited_part_of_the_claim_fails(
+    engine: Engine, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a transaction around both, the first part is committed."""
+
+    async def failing(*_: object) -> None:
+        raise RuntimeError("the connection is lost")
+
+    await limit(engine, "type:limited", concurrency=1)
+    free = await engine.create(NewJob(type="free", tenant="a"))
+    await engine.create(NewJob(type="limited", tenant="b"))
+    monkeypatch.setattr("holdfast.engine.claim.take_limited", failing)
+    if engine.store.transaction_class.one_writer:
+        with pytest.raises(RuntimeError):
+            await engine.claim(worker, limit=2, at_once=True)
+        assert (await engine.reads.get(free.id)).state == "queued"
+    else:
+        assert [lease.id for lease in await engine.claim(worker, limit=2, at_once=True)] == [free.id]
