@@ -62,15 +62,16 @@ class CrashDetector:
 
     async def check(self) -> list[str]:
         """Reaps the processes that were dead at every check for long enough, and returns their names."""
-        holding = set(await self._engine.polls.instances()) - self._presence.names
-        dead = await self._presence.dead(holding)
+        claiming = set(await self._engine.polls.claiming_instances()) - self._presence.names
+        if dead := await self._presence.dead(claiming):
+            dead &= set(await self._engine.polls.instances(sorted(dead)))
         now = self._clock.monotonic()
         if not self._settled(now):
             return []
         self._dead_since = {name: self._dead_since.get(name, now) for name in dead}
         overdue = [(name, now - since) for name, since in self._dead_since.items() if now - since >= WINDOW_SECONDS]
         gone = [name for name, seconds in overdue if await self._reap(name, seconds)]
-        self._forget(holding)
+        self._forget(claiming)
         return gone
 
     def _settled(self, now: float) -> bool:
@@ -88,16 +89,16 @@ class CrashDetector:
             reaped += taken
             if taken < full:
                 break
-        if name in await self._engine.polls.instances():
+        if name in await self._engine.polls.instances([name]):
             del self._dead_since[name]
             return False
         log.warning("worker instance %s crashed; requeued %d %s", name, reaped, "job" if reaped == 1 else "jobs")
         self._reaped.add(name)
         return True
 
-    def _forget(self, holding: set[str]) -> None:
+    def _forget(self, claiming: set[str]) -> None:
         """Delete the presence of crashed processes once they hold nothing."""
-        done = self._reaped - holding
+        done = self._reaped - claiming
         self._presence.forget(done)
         self._reaped -= done
 

@@ -86,8 +86,8 @@ class Maintainer:
             ("rebase_event_log", chores.log_ahead, work.rebase_event_log),
             ("adopt", job_types.adopts, job_types.adopt),
             ("requeue", chores.ripe, work.requeue_due),
-            ("reap", chores.running, work.reap),
             ("drop_claim_batches", chores.batches, work.drop_claim_batches),
+            ("reap", chores.running, work.reap),  # reads the jobs of all batches
             ("record_sweep", chores.unswept and not chores.running, work.record_sweep),
             ("accept", chores.orphans, work.accept_orphans),
             ("mark_silent", chores.silent, work.mark_silent_workers),

@@ -72,8 +72,14 @@ def seconds_until(row: Row, name: str) -> float | None:
     return None if at is None else (at - row["seen_at"]).total_seconds()
 
 
-async def instances(tx: Tx) -> list[str]:
-    return [row["lease_instance"] for row in await tx.all(q.instances)]
+async def claiming_instances(tx: Tx) -> list[str]:
+    """The processes that may hold leases: some may have finished their jobs."""
+    return [row["lease_instance"] for row in await tx.all(q.claiming_instances)]
+
+
+async def instances(tx: Tx, names: list[str] | None = None) -> list[str]:
+    """The processes that hold leases, of those with these names."""
+    return [row["lease_instance"] for row in await tx.all(q.instances, instances=names)]
 
 
 async def held_by(tx: Tx, worker: str, *instances: str) -> list[HeldLease]:

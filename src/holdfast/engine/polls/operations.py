@@ -18,5 +18,6 @@ class Polls(Component):
     leases = reading(leases_of)
     open_work = reading(_open_work.open_work)
     claimants = reading(_open_work.claimants)
+    claiming_instances = reading(_claimable.claiming_instances)
     instances = reading(_claimable.instances)
     due_work = reading(_due_work.due_work)

@@ -68,8 +68,8 @@ _PLAIN_READY = (
     f"SELECT :lane, 0, FALSE, id, {POSTGRES_NOW} FROM moved"
 )
 _BATCH = (
-    "INSERT INTO holdfast_claim_batches (claimed_at, expires_at, ids) "
-    f"SELECT {POSTGRES_NOW}, min(lease_expires_at), array_agg(id) FROM moved HAVING count(*) > 0"
+    "INSERT INTO holdfast_claim_batches (claimed_at, expires_at, worker, instance, ids) "
+    f"SELECT {POSTGRES_NOW}, min(lease_expires_at), :worker, :instance, array_agg(id) FROM moved HAVING count(*) > 0"
 )
 
 

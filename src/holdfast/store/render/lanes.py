@@ -213,6 +213,15 @@ BY_DIALECT: dict[str, tuple[Text, Text]] = {
         "FROM holdfast_claim_batches WHERE expires_at <= {now} OR claimed_at > {now})))",  # or the clock was set back
         "holdfast_running",
     ),
+    "claimed by": (
+        "(SELECT * FROM holdfast_jobs WHERE state = 'running' AND id = ANY (ARRAY(SELECT unnest(ids) "
+        "FROM holdfast_claim_batches WHERE {{any:{} instance text}})))".format,
+        lambda _: "holdfast_running",
+    ),
+    "claims": (  # of processes, until all of their jobs have ended, and a little longer
+        "(SELECT worker AS lease_worker, instance AS lease_instance FROM holdfast_claim_batches)",
+        "holdfast_running",
+    ),
     "some running": (
         "EXISTS (SELECT 1 FROM (SELECT ids FROM holdfast_claim_batches ORDER BY claimed_at DESC) AS newest "
         "WHERE EXISTS (SELECT 1 FROM holdfast_jobs AS running WHERE running.id = ANY (newest.ids) "

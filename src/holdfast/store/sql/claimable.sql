@@ -29,17 +29,26 @@ SELECT w.enabled,
   FROM holdfast_workers w
  WHERE w.id = :worker
 
--- name: instances
--- The named processes that hold leases now. Workers with a key are excluded: they use HTTP, choose their own instance names
--- and hold no advisory lock, so their names do not show whether they live.
+-- name: claiming_instances
+-- The named processes that may hold leases: without a look at their jobs, of which there are many. Workers with a key are
+-- excluded: they use HTTP, choose their own instance names and hold no advisory lock, so their names do not show whether
+-- they live.
 SELECT DISTINCT lease_instance
-  FROM holdfast_running
+  FROM {claims} AS claims
  WHERE lease_instance IS NOT NULL
-   AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = holdfast_running.lease_worker)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = claims.lease_worker)
+
+-- name: instances
+-- The named processes that hold leases now, of those with these names, or all.
+SELECT DISTINCT lease_instance
+  FROM {claimed by:instances} AS held
+ WHERE {any:instances lease_instance text}
+   AND lease_instance IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM holdfast_keys WHERE holdfast_keys.worker_id = held.lease_worker)
 
 -- name: held_by
 SELECT id, lease_token
-  FROM holdfast_running
+  FROM {claimed by:instances} AS held
  WHERE lease_worker = :worker
    AND lease_instance {in:instances text}
  ORDER BY id

@@ -290,10 +290,12 @@ CREATE INDEX holdfast_key_lanes_full ON holdfast_key_lanes (bucket) WHERE turn_a
 -- Running jobs ----------------------------------------------------------------------------------------------------------
 
 -- The running jobs: the ids that each claim has leased, until maintenance finds that all of them have ended. None of their
--- leases expires before `expires_at`, as long as the clock is not set back.
+-- leases expires before `expires_at`, as long as the clock is not set back. `worker`, `instance`: which process claimed them.
 CREATE TABLE holdfast_claim_batches (
     claimed_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
+    worker     uuid        NOT NULL,
+    instance   text,
     ids        uuid[]      NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
