@@ -80,13 +80,14 @@ class DetectorUnderTest:
         self.clock.follower_clocks = (engine.ctx.clock,)
         self.rotation = Rotation(self.clock, Ids())
         self.crash_detector = CrashDetector(engine, self.presence, self.clock, Ids(), self.rotation)
+        self.engine = engine
         self.checks: list[float] = []
         self.suspicions: list[float] = []
 
     async def record_check(self, instances: Iterable[str]) -> set[str]:
         self.checks.append(self.clock.at)
         dead = self.presence.found & set(instances)
-        self.suspicions += [self.clock.at] if dead else []
+        self.suspicions += [self.clock.at] if dead & set(await self.engine.polls.instances()) else []
         return dead
 
     async def check(self, *, after: float = 0.0) -> list[str]:
@@ -234,6 +235,17 @@ async def test_a_crashed_process_is_forgotten_once_it_holds_no_jobs(
     assert detector.presence.forgotten == set()  # not before a later check has confirmed it
     await detector.check(after=1)
     assert detector.presence.forgotten == {"a"}
+
+
+async def test_a_process_that_ended_after_its_last_job_is_no_crash(
+    engine: Engine, worker: str, detector: DetectorUnderTest
+) -> None:
+    """On PostgreSQL its claims are listed for a moment longer."""
+    job = await run(engine, worker, instance="a")
+    await engine.complete(worker, job.id, job.token)
+    detector.presence.found = {"a"}
+    await detector.check()
+    assert await detector.check(after=WINDOW_SECONDS) == []
 
 
 # -- fleets -----------------------------------------------------------------------------------------------------------

@@ -143,6 +143,8 @@ async def test_instances_lists_the_processes_that_hold_jobs(engine: Engine, work
     await engine.complete(worker, last.id, last.token)
     await engine.complete(worker, first.id, first.token)
     assert sorted(await engine.polls.instances()) == ["a", "b"]
+    assert sorted(await engine.polls.instances(["b", "c"])) == ["b"]
+    assert {"a", "b"} <= set(await engine.polls.claiming_instances()) <= {"a", "b", "c"}
 
 
 async def test_held_by_lists_the_leases_of_one_process(engine: Engine, worker: str) -> None:

@@ -45,8 +45,8 @@ SELECT gen_random_uuid(), 'default', 'type ' || n % 50, 'default', (1 + n % 2) *
           FROM generate_series(1, 50000) AS n) AS crowd;
 INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at)
 SELECT lane, priority, needs IS NOT NULL, id, run_at FROM holdfast_jobs WHERE due;
-INSERT INTO holdfast_claim_batches (claimed_at, expires_at, ids)
-SELECT now(), now(), array_agg(id)
+INSERT INTO holdfast_claim_batches (claimed_at, expires_at, worker, ids)
+SELECT now(), now(), (SELECT id FROM holdfast_workers LIMIT 1), array_agg(id)
   FROM (SELECT id, state, row_number() OVER (PARTITION BY state) AS n FROM holdfast_jobs) AS jobs
  WHERE state = 'running' OR state = 'succeeded' AND n <= 500
  GROUP BY n / 10;
