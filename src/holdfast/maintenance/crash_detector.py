@@ -63,15 +63,15 @@ class CrashDetector:
     async def check(self) -> list[str]:
         """Reaps the processes that were dead at every check for long enough, and returns their names."""
         claiming = set(await self._engine.polls.claiming_instances()) - self._presence.names
-        gone = await self._presence.dead(claiming)
-        dead = set(await self._engine.polls.instances(sorted(gone))) if gone else set()
+        ended = await self._presence.dead(claiming)
+        dead = set(await self._engine.polls.instances(sorted(ended))) if ended else set()
         now = self._clock.monotonic()
         if not self._settled(now):
             return []
         self._dead_since = {name: self._dead_since.get(name, now) for name in dead}
         overdue = [(name, now - since) for name, since in self._dead_since.items() if now - since >= WINDOW_SECONDS]
         gone = [name for name, seconds in overdue if await self._reap(name, seconds)]
-        self._forget(claiming - (gone - dead))
+        self._forget(claiming - (ended - dead))
         return gone
 
     def _settled(self, now: float) -> bool:
