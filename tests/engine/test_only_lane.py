@@ -112,16 +112,30 @@ async def test_claims_begin_behind_the_job_that_was_taken_last(engine: Engine, w
 async def test_a_claim_that_finds_too_few_is_followed_by_one_from_the_beginning(
     engine: Engine, worker: str, behind: list[bool]
 ) -> None:
-    """Jobs that are older, more urgent or of another lane are found when those behind the last one are used up."""
+    """Jobs that are older or more urgent are found when those behind the last one are used up."""
     await engine.create_many([NewJob(type="t") for _ in range(7)])
     first = [lease for _ in range(3) for lease in await taken(engine, worker)]
     await engine.release(worker, first[0].id, first[0].token)
     urgent = await engine.create(NewJob(type="t", priority=5))
-    other = await engine.create(NewJob(type="other"))
     assert len(await taken(engine, worker)) == 1
-    rest = [lease.id for _ in range(3) for lease in await taken(engine, worker)]
+    rest = [lease.id for _ in range(2) for lease in await taken(engine, worker)]
     assert behind[3:5] == [True, False]
-    assert sorted(rest) == sorted([first[0].id, urgent.id, other.id])
+    assert sorted(rest) == sorted([first[0].id, urgent.id])
+
+
+@pytest.mark.parametrize("tenant", ["before", "default"])
+async def test_a_claim_behind_the_last_job_does_not_delay_other_lanes(
+    engine: Engine, worker: str, behind: list[bool], tenant: str
+) -> None:
+    """Neither those with a lower number nor those with a higher one."""
+    await engine.create(NewJob(type="other", tenant="before"))
+    await taken(engine, worker)
+    await engine.create_many([NewJob(type="t") for _ in range(9)])
+    for _ in range(3):
+        await taken(engine, worker)
+    assert behind[-1]
+    other = await engine.create(NewJob(type="other", tenant=tenant))
+    assert other.id in [lease.id for lease in await taken(engine, worker)]
 
 
 async def test_urgent_jobs_are_found_after_a_while_although_there_are_jobs_behind_the_last_one(

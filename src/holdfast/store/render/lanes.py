@@ -90,12 +90,12 @@ _MAY_TAKE = (
 )
 _BEST = f"WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling AND {_MAY_TAKE}"
 # A claim that has not read the lanes now, but a moment ago, checks that they are still open and, if there was only one,
-# that it still is the only one.
+# that no other has jobs. It does not look at this one, whose rows may be dead: see `LaneScope.last_taken`.
 _STILL_OPEN = (
     "(NOT :unread OR (SELECT enabled FROM holdfast_workers WHERE id = :worker) AND NOT EXISTS (SELECT 1 "
     "FROM holdfast_lanes l WHERE l.id = wanted.lane AND ({limited:l} OR NOT {not paused}))) "
-    "AND (CAST(:only AS bigint) IS NULL OR :only = (SELECT min(lane) FROM holdfast_ready WHERE lane > 0) "
-    "AND :only = (SELECT max(lane) FROM holdfast_ready) AND NOT {any keyed})"
+    "AND (CAST(:only AS bigint) IS NULL OR (SELECT min(lane) FROM holdfast_ready WHERE lane > 0 AND lane < :only) IS NULL "
+    "AND (SELECT max(lane) FROM holdfast_ready WHERE lane > :only) IS NULL AND NOT {any keyed})"
 )
 _BEST_ORDER = "ORDER BY r.priority DESC, r.id LIMIT"
 _TURN_COLUMNS = ("key_lane", "bucket", "turn_at", "since")
