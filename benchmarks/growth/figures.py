@@ -16,7 +16,7 @@ class Sizes:
     pinned_seconds: float = 600.0
     paced: int = 1_000  # jobs a second beside a pinned snapshot
     workers: int = 50
-    by_workers: int = 100_000  # jobs that each number of workers drains
+    by_workers: int = 500_000  # jobs that each number of workers drains
     through: int = 10_000_000  # in and out, with retention
     lanes: int = 100_000
     claims: int = 300  # of each kind

@@ -154,3 +154,12 @@ async def test_a_tenant_whose_lanes_have_keys_gets_its_share_beside_plain_lanes(
     await engine.create_many([NewJob(type="crawl", tenant="keyed", fairness_key=f"key-{n}") for n in range(40)])
     found = [lease.tenant for _ in range(40) for lease in await engine.claim(worker, at_once=True)]
     assert found.count("keyed") in range(18, 23)
+
+
+async def test_the_only_job_of_a_tenant_starts_before_most_jobs_of_another(engine: Engine, worker: str) -> None:
+    """Within a tenant the most urgent jobs come first."""
+    jobs = [NewJob(type="t", tenant="large", priority=priority) for priority in (0, 0, 5, 0)]
+    await engine.create_many([*jobs, NewJob(type="t", tenant="small", priority=-1)])
+    leases = await engine.claim(worker, limit=10)
+    assert {lease.tenant for lease in leases[:2]} == {"large", "small"}
+    assert [lease.priority for lease in leases if lease.tenant == "large"] == [5, 0, 0, 0]

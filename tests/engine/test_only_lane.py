@@ -71,7 +71,8 @@ async def test_the_lanes_are_read_again_after_a_while(
     engine: Engine, worker: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker may have registered again meanwhile, with other capabilities."""
-    monkeypatch.setattr("holdfast.engine.lane_scope.UNREAD_SECONDS", 0.0)
+    monkeypatch.setattr(lane_scope, "UNREAD_SECONDS", 0.0)
+    monkeypatch.setattr(lane_scope, "SELDOM_TIMES", 0)
     await engine.create_many([NewJob(type="t") for _ in range(3)])
     await engine.claim(worker)
     assert (await claimed(engine, worker, asked))[1] == ["open_lanes", "claim_jobs"]
@@ -84,7 +85,6 @@ def behind(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         pytest.skip("SQLite keeps no rows of jobs that were taken")
     monkeypatch.setattr(lane_scope, "BEHIND_JOBS_MIN", 1)
     monkeypatch.setattr(lane_scope, "BEHIND_SECONDS", 60.0)
-    monkeypatch.setattr(lane_scope, "BEHIND_MAX_SECONDS", 60.0)
     monkeypatch.setattr(lane_scope, "UNREAD_SECONDS", 60.0)
     transaction, ways = engine.store.transaction_class, list[bool]()
     original = transaction.all
@@ -143,7 +143,7 @@ async def test_urgent_jobs_are_found_after_a_while_although_there_are_jobs_behin
 ) -> None:
     await engine.create_many([NewJob(type="t") for _ in range(20)])
     monkeypatch.setattr(lane_scope, "BEHIND_SECONDS", 0.0)
-    monkeypatch.setattr(lane_scope, "BEHIND_TIMES", 0)
+    monkeypatch.setattr(lane_scope, "SELDOM_TIMES", 0)
     await taken(engine, worker)
     await taken(engine, worker)
     urgent = await engine.create(NewJob(type="t", priority=5))

@@ -1,6 +1,7 @@
 """The buffer of a worker: its order, and how many of its jobs wait for a child process."""
 
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -8,20 +9,20 @@ from hypothesis import strategies as st
 
 from holdfast.worker.buffer import Buffer
 
-MOVES = st.lists(st.sampled_from(["append", "pop_first", "put_back", "remove", "discard", "clear"]), max_size=40)
+MOVES = st.lists(st.sampled_from(["extend", "pop_first", "put_back", "remove", "discard", "clear"]), max_size=40)
 
 
 class Run:
-    """All that a buffer asks of an execution is `needs_child`."""
+    """All that a buffer asks of an execution is `needs_child` and the tenant."""
 
-    def __init__(self, needs_child: bool) -> None:
+    def __init__(self, needs_child: bool = False, tenant: str = "default") -> None:
         self.needs_child = needs_child
+        self.lease = SimpleNamespace(tenant=tenant)
 
 
 def buffer_of(runs: list[Run]) -> Buffer:
     buffer: Any = Buffer()
-    for run in runs:
-        buffer.append(run)
+    buffer.extend(runs)
     return buffer  # type: ignore[no-any-return]
 
 
@@ -31,9 +32,9 @@ def test_its_count_is_always_what_a_look_at_each_job_would_find(moves: list[str]
     buffer: Any = buffer_of(list(known))
     for move in moves:
         match move:
-            case "append":
-                buffer.append(run := Run(random.random() < 0.5))
-                known.append(run)
+            case "extend":
+                buffer.extend(runs := [Run(random.random() < 0.5) for _ in range(3)])
+                known.extend(runs)
             case "pop_first" if known:
                 assert buffer.pop_first() is known.popleft()
             case "put_back":
@@ -57,13 +58,25 @@ def test_no_job_is_looked_at_when_the_count_is_asked_for() -> None:
     asked: list[Any] = []
 
     class Asked:
+        lease = SimpleNamespace(tenant="default")
+
         @property
         def needs_child(self) -> bool:
             return bool(asked.append(self))
 
     buffer: Any = Buffer()
     for _ in range(100):
-        buffer.append(Asked())
+        buffer.extend([Asked()])
     for _ in range(100):
         assert buffer.for_children == 0
     assert len(asked) == 100, "once for each job"
+
+
+def test_the_jobs_of_a_tenant_that_has_none_in_the_buffer_come_first() -> None:
+    large = [Run(tenant="large") for _ in range(6)]
+    small = [Run(tenant="small", needs_child=True) for _ in range(3)]
+    buffer: Any = buffer_of(large[:4])  # type: ignore[arg-type]
+    buffer.extend([large[4], *small[:2]])
+    buffer.extend([small[2], large[5]])
+    assert list(buffer) == [*small[:2], *large[:5], small[2], large[5]]
+    assert buffer.for_children == 3

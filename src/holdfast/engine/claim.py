@@ -13,7 +13,7 @@ from holdfast.engine.hooks.claim import Wanted, claim_plain, claim_with_hooks
 from holdfast.engine.lane_scope import LaneScope
 from holdfast.engine.lanes import Window, aged
 from holdfast.engine.limited import Taken, limits_asked, take_limited
-from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of, in_turn
+from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of, in_order, in_turn
 from holdfast.model import Lease
 from holdfast.model.job import UnreadableJob
 from holdfast.model.reports import Fail
@@ -72,7 +72,7 @@ async def claim(
     except Exception:
         if not (leases and tx.alone):  # leases that are committed must reach the worker
             raise
-    return sorted(leases, key=lambda lease: (-lease.priority, lease.id))
+    return in_order(leases)
 
 
 def _without(window: Window, busy: frozenset[str]) -> Window:
@@ -99,15 +99,15 @@ def _is_over(ctx: EngineContext, window: Window, taken: int) -> bool:
 async def _take_from_only(
     tx: Tx, ctx: EngineContext, scope: LaneScope, limit: int, holder: dict[str, Any]
 ) -> list[Row]:
-    """Take from the only lane with jobs, without reading the lanes: the statement checks that it still is that."""
+    """Take from the only lane with jobs, without reading the lanes: the statement checks that it still is that, and
+    takes nothing if it is not."""
     if (only := scope.only) is None:
         return []
     if (last := scope.last_taken) is not None:
         wanted = [(only, last.priority, last.priority, 0.0, limit)]
         rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only, after=last.id)
         scope.took_behind(rows, limit)
-        if rows:
-            return rows
+        return rows
     began = ctx.clock.monotonic()
     wanted = [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)]
     rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only)

@@ -12,11 +12,13 @@ from holdfast.engine.turns import LastTaken, Turn
 from holdfast.store import Row, Tx, q
 
 SCOPES_MAX = 1000  # of claims of this process, remembered
-UNREAD_SECONDS = 1.0  # the worker may register again, with other capabilities
 TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
-# Nor are other lanes, or jobs that are more urgent or older, while claims take what is behind the job taken last.
-BEHIND_SECONDS, BEHIND_TIMES, BEHIND_MAX_SECONDS = 0.05, 20, 2.0
-BEHIND_JOBS_MIN = 20_000  # so many rows are soon walked over; each connection has to plan another statement
+# How long the only lane is not read again: the worker may register again, with other capabilities. And how long claims
+# take what is behind the job taken last: jobs that are more urgent or older are not seen meanwhile. Both longer if the
+# read or the claim from the beginning took long, because a transaction keeps dead rows, so that few claims wait for one.
+UNREAD_SECONDS, BEHIND_SECONDS = 1.0, 0.05
+SELDOM_TIMES, SELDOM_MAX_SECONDS = 100, 20.0
+BEHIND_JOBS_MIN = 2_000  # so many rows are soon walked over; each connection has to plan another statement
 
 _Known = TypeVar("_Known")
 
@@ -46,9 +48,8 @@ class LaneScope:
         return last
 
     def took_first(self, rows: list[Row], wanted: int, seconds: float) -> None:
-        """A claim from the beginning of the only lane took these, in so many seconds: the longer, the rarer."""
-        seldom = min(max(BEHIND_SECONDS, seconds * BEHIND_TIMES), BEHIND_MAX_SECONDS)
-        self._keep_last(rows, wanted, self._ctx.clock.monotonic() + seldom)
+        """A claim from the beginning of the only lane took these, in so many seconds."""
+        self._keep_last(rows, wanted, self._ctx.clock.monotonic() + _seldom(seconds, BEHIND_SECONDS))
 
     def took_behind(self, rows: list[Row], wanted: int) -> None:
         self._keep_last(rows, wanted, self._ctx.last_taken[self._key].until)
@@ -88,14 +89,15 @@ class LaneScope:
 
     async def open_lanes(self, tx: Tx, jobs: int) -> Window:
         ctx = self._ctx
-        query, most = ctx.mine(q.open_lanes), ctx.limits.lanes_max
+        query, most, began = ctx.mine(q.open_lanes), ctx.limits.lanes_max, ctx.clock.monotonic()
         window = await open_lanes(tx, query, ctx.lane_cursors, most=most, jobs=jobs, **self._asked)
         if not window.lanes or window.lanes[0]["keyed"]:
             window = await self._with_keyed(tx, window, jobs)
         if window.only is None or ctx.hooks.needs_of(window.lanes[0]["type"]):
             ctx.only_lanes.pop(self._key, None)
         else:
-            _remember(ctx.only_lanes, self._key, (window.only, ctx.clock.monotonic() + UNREAD_SECONDS))
+            now = ctx.clock.monotonic()
+            _remember(ctx.only_lanes, self._key, (window.only, now + _seldom(now - began, UNREAD_SECONDS)))
         return window
 
     async def _with_keyed(self, tx: Tx, plain: Window, jobs: int) -> Window:
@@ -103,6 +105,10 @@ class LaneScope:
         keyed = await open_key_lanes(tx, ctx.mine(q.open_key_lanes), ctx.lane_cursors, jobs=jobs, **self._asked)
         complete = plain.complete and keyed.complete
         return Window([*plain.lanes, *keyed.lanes], complete, shut=keyed.shut)
+
+
+def _seldom(seconds: float, least: float) -> float:
+    return max(least, min(seconds * SELDOM_TIMES, SELDOM_MAX_SECONDS))
 
 
 def _remember(home: dict[tuple[object, ...], _Known], key: tuple[object, ...], known: _Known) -> None:

@@ -7,6 +7,7 @@ from heapq import heapify, heapreplace
 from itertools import cycle
 from typing import NamedTuple
 
+from holdfast.model import Lease
 from holdfast.store import Row
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
@@ -51,6 +52,19 @@ def in_turn(heads: list[OpenHead], lanes: Mapping[int, Row]) -> list[OpenHead]:
         for place, other in zip(order, urgent, strict=True):
             turned[place] = heads[place]._replace(priority=other.priority, head=other.head)
     return turned
+
+
+def in_order(leases: Iterable[Lease]) -> list[Lease]:
+    """The jobs of a claim in the order in which a worker starts them: by urgency, and those of several tenants spread
+    evenly, so that the only job of one does not start behind all those of another."""
+    ordered = sorted(leases, key=lambda lease: (-lease.priority, lease.id))
+    tenants: dict[str, list[Lease]] = {}
+    for lease in ordered:
+        tenants.setdefault(lease.tenant, []).append(lease)
+    if len(tenants) <= 1:
+        return ordered
+    placed = [(place / len(own), lease) for own in tenants.values() for place, lease in enumerate(own)]
+    return [lease for _, lease in sorted(placed, key=lambda one: one[0])]
 
 
 def _urgency(head: OpenHead) -> tuple[int, str]:

@@ -25,9 +25,14 @@ class Buffer:
     def __iter__(self) -> Iterator[Execution]:
         return iter(self._runs)
 
-    def append(self, run: Execution) -> None:
-        self._runs.append(run)
-        self.for_children += run.needs_child
+    def extend(self, runs: list[Execution]) -> None:
+        """Behind the others; but the jobs of tenants that have none of them come first, or they would wait for all."""
+        if self._runs and {run.lease.tenant for run in runs} != {self._runs[0].lease.tenant}:
+            tenants = {run.lease.tenant for run in self._runs}
+            self.put_back([run for run in runs if run.lease.tenant not in tenants])
+            runs = [run for run in runs if run.lease.tenant in tenants]
+        self._runs.extend(runs)
+        self.for_children += sum(run.needs_child for run in runs)
 
     def pop_first(self) -> Execution:
         run = self._runs.popleft()

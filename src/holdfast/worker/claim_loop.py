@@ -94,10 +94,9 @@ class ClaimLoop:
     def _accept(self, claims: Claims) -> None:
         """Buffer the jobs and start as many as there are free slots."""
         slots, now = self._slots, self._clock.monotonic()
-        fragile: list[Execution] = []
-        for lease, policy in claims:
-            run = slots.add(lease, policy, now)
-            (fragile if run.fragile else slots.buffer).append(run)
+        runs = [slots.add(lease, policy, now) for lease, policy in claims]
+        fragile = [run for run in runs if run.fragile]
+        slots.buffer.extend([run for run in runs if not run.fragile] if fragile else runs)
         self._start_fragile(fragile, len(claims))
         if slots.stopping.is_set():
             self._executor.release_buffer()
