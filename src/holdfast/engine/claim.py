@@ -105,7 +105,7 @@ async def _take_from_only(
         return []
     if (last := scope.last_taken) is not None:
         wanted = [(only, last.priority, last.priority, 0.0, limit)]
-        rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only, after=last.id)
+        rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only, after=last)
         scope.took_behind(rows, limit)
         return rows
     began = ctx.clock.monotonic()

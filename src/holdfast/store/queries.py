@@ -102,7 +102,8 @@ class Query:
 
     @cached_property
     def behind_last(self) -> Query:
-        """A claim of jobs of one priority behind the job `after`, which does not walk over those before it."""
+        """A claim of jobs of one priority behind the job `after`, which does not walk over those before it. It takes
+        nothing if there are more urgent ones."""
         return replace(self, behind=True)
 
     @cached_property

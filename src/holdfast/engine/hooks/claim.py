@@ -22,6 +22,7 @@ from holdfast.engine.hooks.moves import (
 )
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import require_move
+from holdfast.engine.turns import LastTaken
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job
@@ -74,7 +75,7 @@ async def claim_plain(
     *,
     unread: bool = False,
     only: int | None = None,
-    after: str | None = None,
+    after: LastTaken | None = None,
 ) -> list[Row]:
     """Lease jobs from several lanes in one statement, without asking hooks. `unread`: if the lanes are still open;
     `only`: if this is the only lane; `after`: those behind this job."""
@@ -88,7 +89,7 @@ async def claim_plain(
         **holder,
     }
     if after is not None:
-        query, params = query.behind_last, {**params, "after": after}
+        query, params = query.behind_last, {**params, "after": after.id, "after_priority": after.priority}
     return await move(tx, ctx, query, actor=Actor.WORKER, brief=True, limit=limit, **params)
 
 

@@ -116,10 +116,13 @@ def _locked(rows: str, order: str) -> str:
     )
 
 
-# Of one priority, behind the job :after. The fence (OFFSET) keeps the planner from walking all jobs by id.
+# Of one priority, behind the job :after, unless the lane has more urgent ones. The fence (OFFSET) keeps the planner from
+# walking all jobs by id.
 BEST_BEHIND = _locked(
     "(SELECT ctid AS place, id, run_at FROM holdfast_ready WHERE lane = wanted.lane AND priority = wanted.floor "
-    f"AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id WHERE {_MAY_TAKE}",
+    f"AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id "
+    "WHERE (SELECT max(priority) FROM holdfast_ready WHERE lane = :only AND priority > :after_priority) IS NULL "
+    f"AND {_MAY_TAKE}",
     "ORDER BY r.id LIMIT",
 )
 
