@@ -15,7 +15,7 @@ SCOPES_MAX = 1000  # of claims of this process, remembered
 TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
 # How long the only lane is not read again: the worker may register again, with other capabilities. And how long claims
 # take what is behind the job taken last: jobs of this lane that are older are not seen meanwhile. Both longer if the
-# read or the claim from the beginning took long, because a transaction keeps dead rows, so that few claims wait for one.
+# read or the claim from the beginning took long, because a transaction keeps dead rows: then few claims wait for one.
 UNREAD_SECONDS, BEHIND_SECONDS = 1.0, 0.05
 SELDOM_TIMES, SELDOM_MAX_SECONDS = 100, 20.0
 BEHIND_JOBS_MIN = 2_000  # so many rows are soon walked over; each connection has to plan another statement

@@ -94,7 +94,8 @@ _BEST = f"WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wan
 _STILL_OPEN = (
     "(NOT :unread OR (SELECT enabled FROM holdfast_workers WHERE id = :worker) AND NOT EXISTS (SELECT 1 "
     "FROM holdfast_lanes l WHERE l.id = wanted.lane AND ({limited:l} OR NOT {not paused}))) "
-    "AND (CAST(:only AS bigint) IS NULL OR (SELECT min(lane) FROM holdfast_ready WHERE lane > 0 AND lane < :only) IS NULL "
+    "AND (CAST(:only AS bigint) IS NULL "
+    "OR (SELECT min(lane) FROM holdfast_ready WHERE lane > 0 AND lane < :only) IS NULL "
     "AND (SELECT max(lane) FROM holdfast_ready WHERE lane > :only) IS NULL AND NOT {any keyed})"
 )
 _BEST_ORDER = "ORDER BY r.priority DESC, r.id LIMIT"
@@ -116,11 +117,11 @@ def _locked(rows: str, order: str) -> str:
     )
 
 
-# Of one priority, behind the job :after, unless the lane has more urgent ones. The fence (OFFSET) keeps the planner from
-# walking all jobs by id.
+# Of one priority, behind the job :after, unless the lane has more urgent ones. The fence (OFFSET) keeps the planner
+# from walking all jobs by id.
 BEST_BEHIND = _locked(
     "(SELECT ctid AS place, id, run_at FROM holdfast_ready WHERE lane = wanted.lane AND priority = wanted.floor "
-    f"AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id "
+    "AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id "
     "WHERE (SELECT max(priority) FROM holdfast_ready WHERE lane = :only AND priority > :after_priority) IS NULL "
     f"AND {_MAY_TAKE}",
     "ORDER BY r.id LIMIT",
