@@ -162,20 +162,21 @@ async def _with_limits(tx: Tx, lanes: list[LimitedLane]) -> list[LimitedLane]:
 
 
 async def _locked(tx: Tx, pairs: list[tuple[str, str]]) -> dict[str, LimitBucket]:
-    """The buckets that have a limit. That of one key comes before that of each key."""
-    buckets: dict[str, LimitBucket] = {}
-    for row in await tx.all(q.lock_limits, asked=pairs) if pairs else []:
-        if row["bucket"] not in buckets or row["name"] == row["bucket"]:
-            limit = Limit(row["concurrency"], row["rate"], row["burst"])
-            buckets[row["bucket"]] = LimitBucket(row["bucket"], limit, bool(row["locked"]))
-    return buckets
+    """The buckets that have a limit."""
+    rows = await tx.all(q.lock_limits, asked=pairs) if pairs else []
+    return {row["bucket"]: LimitBucket(row["bucket"], limit_of(row), bool(row["locked"])) for row in rows}
+
+
+def limit_of(row: Row) -> Limit:
+    return Limit(row["concurrency"], row["rate"], row["burst"])
 
 
 def limits_asked(lane: Any, bucket: str | None) -> list[tuple[str, str, int]]:
-    """The limits that jobs of a lane may have: bucket, name, and the units that a job takes."""
+    """The limits that jobs of a lane may have: bucket, name (of a key's bucket the limit of each key), and the units
+    that a job takes."""
     asked = [(name, name, 1) for name in (f"{kind}:{lane[kind]}" for kind in LIMITED_BY)]
     asked += [(name, name, units) for name, units in msgspec.json.decode(lane["limits"]).items()]
-    return asked if bucket is None else [*asked, (bucket, bucket, 1), (bucket, f"key:{lane['type']}", 1)]
+    return asked if bucket is None else [*asked, (bucket, f"key:{lane['type']}", 1)]
 
 
 def _granted(lanes: list[LimitedLane]) -> tuple[list[LaneShare], list[LimitedLane]]:

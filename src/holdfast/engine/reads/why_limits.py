@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.engine.limited import LimitBucket, limits_asked
+from holdfast.engine.limited import LimitBucket, limit_of, limits_asked
 from holdfast.model import Job
-from holdfast.model.limits import Limit, key_bucket, rate_text
+from holdfast.model.limits import key_bucket, rate_text
 from holdfast.store import Row, Tx, q
 
 
@@ -20,15 +20,12 @@ async def limit_states(tx: Tx, job: Job) -> list[LimitState]:
     lane = await tx.one(q.lane, id=job.lane)
     bucket = None if job.limit_key is None else key_bucket(job.type, job.limit_key)
     asked = [] if lane is None else limits_asked(lane, bucket)
-    in_force: dict[str, Row] = {}
-    for row in await tx.all(q.limits_of_job, asked=asked) if asked else []:
-        if row["bucket"] not in in_force or row["name"] == row["bucket"]:  # that of one key replaces that of each
-            in_force[row["bucket"]] = row
-    return [_state(row) for _, row in sorted(in_force.items())]
+    rows = await tx.all(q.limits_of_job, asked=asked) if asked else []
+    return [_state(row) for row in sorted(rows, key=lambda row: row["bucket"])]
 
 
 def _state(row: Row) -> LimitState:
-    limit, units = Limit(row["concurrency"], row["rate"], row["burst"]), row["units"]
+    limit, units = limit_of(row), row["units"]
     bucket = LimitBucket(row["bucket"], limit, locked=True, used=int(row["used"]), tokens=row["tokens"] or 0.0)
     name = f"limit {row['name']!r}"
     if row["name"] != row["bucket"]:

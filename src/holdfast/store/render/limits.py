@@ -48,12 +48,18 @@ def _bucket(name: str) -> str:
     return "{turn:bucket}" if name == "turn" else name
 
 
+def _limit_name(names: str) -> str:
+    """The limit of one key comes before that of each key."""
+    bucket, _, each = names.partition(", ")
+    own = f"(SELECT one.name FROM holdfast_limits one WHERE one.name = {bucket})"
+    return f"coalesce({own}, {each or f'{{key limit:{bucket}}}'})"
+
+
 def _limit_of_key(name: str) -> str:
-    """That of one key comes before that of each key."""
     bucket = _bucket(name)
+    in_force = _limit_name(f"{bucket}, 'key:' || l.type")
     return (
-        f"LEFT JOIN holdfast_limits m ON m.name = CASE WHEN {bucket} IS NOT NULL THEN coalesce("
-        f"(SELECT one.name FROM holdfast_limits one WHERE one.name = {bucket}), 'key:' || l.type) END "
+        f"LEFT JOIN holdfast_limits m ON m.name = CASE WHEN {bucket} IS NOT NULL THEN {in_force} END "
         f"LEFT JOIN holdfast_limit_tokens k ON k.bucket = {bucket}"
     )
 
@@ -73,6 +79,7 @@ SHARED: dict[str, Text] = {
     "tokens": _TOKENS.format,
     "tokens in": "CASE WHEN {0}.rate > 0 THEN {{greatest}}(0, (1 - {{tokens:{0}}}) / {0}.rate) END".format,
     "next tokens": _next_tokens(),
+    "limit name": _limit_name,
     "limit of key": _limit_of_key,
     "used up": _used_up,
     "full key": _full_key,
@@ -80,6 +87,10 @@ SHARED: dict[str, Text] = {
 
 
 BY_DIALECT: dict[str, tuple[Text, Text]] = {
+    "key limit": (
+        "CASE WHEN substr({0}, 1, 4) = 'key:' THEN split_part({0}, ' ', 1) ELSE {0} END".format,
+        "CASE WHEN substr({0}, 1, 4) = 'key:' THEN substr({0}, 1, instr({0} || ' ', ' ') - 1) ELSE {0} END".format,
+    ),
     "try lock": (
         f"pg_try_advisory_xact_lock(hashtextextended('{NAMESPACE}:limit:' || {{}}, 0))".format,
         "TRUE",

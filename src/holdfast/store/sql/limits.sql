@@ -1,8 +1,8 @@
 -- name: lock_limits
--- The limits of the asked buckets. `locked`: no other claim counts the bucket until this transaction has ended.
-SELECT asked.bucket, asked.name, m.concurrency, m.rate, m.burst, {try lock:asked.bucket} AS locked
+-- The limits of the asked buckets; `name` is that of each key. `locked`: no other claim counts the bucket until this transaction has ended.
+SELECT asked.bucket, m.concurrency, m.rate, m.burst, {try lock:asked.bucket} AS locked
   FROM {rows:asked(bucket text, name text)}
-  JOIN holdfast_limits m ON m.name = asked.name
+  JOIN holdfast_limits m ON m.name = {limit name:asked.bucket, asked.name}
 
 -- name: limit_usage
 -- The units that running jobs hold, and the tokens that were left `idle` seconds ago. Read after the lock is held.
@@ -171,5 +171,5 @@ RETURNING job_id
 SELECT m.name, m.concurrency, m.rate, m.burst, asked.units, asked.bucket, {tokens:m} AS tokens,
        (SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = asked.bucket) AS used
   FROM {rows:asked(bucket text, name text, units integer)}
-  JOIN holdfast_limits m ON m.name = asked.name
+  JOIN holdfast_limits m ON m.name = {limit name:asked.bucket, asked.name}
   LEFT JOIN holdfast_limit_tokens k ON k.bucket = asked.bucket
