@@ -12,7 +12,7 @@ from holdfast.engine.hooks.claim import ClaimRequest, Defer
 from holdfast.errors import NotFound
 from holdfast.lifecycle import State
 from holdfast.model import Lease, NewJob
-from holdfast.model.limits import Limit
+from holdfast.model.limits import RATE_MIN, UNITS_MAX, Limit
 from holdfast.model.reports import Withdrawal
 from holdfast.store import Tx
 from holdfast.store.queries import Query
@@ -403,6 +403,52 @@ async def test_a_rate_that_is_lowered_gives_no_second_burst(
     clock.advance(3600)
     await engine.job_limits.prune_tokens()
     assert len(await engine.claim(worker, limit=30)) == 10
+
+
+async def test_a_key_whose_own_fast_limit_is_lifted_gets_no_second_burst(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """Its tokens are forgotten when its bucket is full at the rate of each key, which is in force again."""
+    await declare(engine, "call", limit_key="to")
+    await limit(engine, "key:call", rate=1 / 360, burst=10)
+    await limit(engine, "key:call a", rate=100, burst=10)
+    await engine.create_many([NewJob(type="call", payload={"to": "a"}) for _ in range(30)])
+    assert len(await engine.claim(worker, limit=30)) == 10
+    await lift(engine, "key:call a")
+    clock.advance(60)
+    await engine.job_limits.prune_tokens()
+    assert await engine.claim(worker, limit=30) == []
+    clock.advance(3600)
+    await engine.job_limits.prune_tokens()
+    assert len(await engine.claim(worker, limit=30)) == 10
+
+
+@pytest.mark.parametrize("each", [None, {"concurrency": 100}])
+async def test_a_bucket_that_has_no_rate_any_more_is_forgotten(
+    engine: Engine, worker: str, each: dict[str, int] | None
+) -> None:
+    """Also if its rate was 0, at which it would never be full."""
+    await declare(engine, "call", limit_key="to")
+    if each:
+        await limit(engine, "key:call", **each)
+    await limit(engine, "key:call a", rate=0, burst=1)
+    await engine.create(NewJob(type="call", payload={"to": "a"}))
+    assert len(await engine.claim(worker)) == 1
+    assert await engine.job_limits.prune_tokens() == 0
+    await lift(engine, "key:call a")
+    assert await engine.job_limits.prune_tokens() == 1
+
+
+async def test_the_slowest_rate_and_the_largest_burst_can_be_set_while_tokens_are_spent(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """The bucket is full after more years than a time of the database can name."""
+    await limit(engine, "type:n", rate=1, burst=1)
+    await add(engine, 2)
+    assert await claimed(engine, worker) == 1
+    await limit(engine, "type:n", rate=RATE_MIN, burst=UNITS_MAX)
+    clock.advance(1)
+    assert await engine.job_limits.prune_tokens() == 0
 
 
 async def test_a_clock_that_is_set_back_gives_no_tokens(engine: Engine, worker: str, clock: MovableClock) -> None:

@@ -377,21 +377,26 @@ async def test_only_tokens_of_buckets_that_are_full_again_are_pruned(engine: Eng
 
 @pytest.mark.parametrize(
     ("name", "changed"),
-    [("key:crawl", ["key:crawl a"]), ("key:crawl b", ["key:crawl b"]), ("type:crawl", ["type:crawl"])],
+    [
+        ("key:crawl", ["key:crawl a", "key:crawl b c"]),
+        ("key:crawl b", ["key:crawl b"]),
+        ("type:crawl", ["type:crawl"]),
+    ],
 )
 async def test_a_changed_rate_changes_when_its_own_buckets_are_full(
     engine: Engine, clock: MovableClock, name: str, changed: list[str]
 ) -> None:
-    """A key with a limit of its own is not about the limit of each key, nor is another type with a longer name."""
-    buckets = ["key:crawl a", "key:crawl b", "key:crawler c", "type:crawl"]
+    """A key with a limit of its own is not about the limit of each key, nor is another type or key with a longer name."""
+    buckets = ["key:crawl a", "key:crawl b", "key:crawl b c", "key:crawler c", "type:crawl"]
     await limit(engine, "key:crawl b", rate=1, burst=2)
     await run(engine, q.spend_tokens, spent=[(bucket, 0.0, clock.now(), 30.0) for bucket in buckets])
     await limit(engine, name, rate=0.01, burst=2)
+    assert await run(engine, q.prune_tokens, limit=9) == []
     clock.advance(60)
     pruned = {row["bucket"] for row in await run(engine, q.prune_tokens, limit=9)}
     assert sorted({*buckets} - pruned) == changed
     clock.advance(200)
-    assert [row["bucket"] for row in await run(engine, q.prune_tokens, limit=9)] == changed
+    assert sorted(row["bucket"] for row in await run(engine, q.prune_tokens, limit=9)) == changed
 
 
 async def test_tokens_that_a_claim_spends_now_are_pruned_later(store: PostgresStore, postgres: Any) -> None:

@@ -148,8 +148,7 @@ async def _apply(tx: Tx, name: str, limit: Limit | None, declared: Limit | None,
     else:
         await _put(tx, name, limit, declared, set_by=set_by)
         await _count_running(tx, name)
-        if limit.rate is not None:
-            await tx.all(q.refill_tokens, name=name, rate=float(limit.rate), burst=limit.burst)
+    await tx.all(q.refill_tokens, name=name)
     await tx.all(q.open_changed_lanes, name=name)
 
 

@@ -112,15 +112,17 @@ SELECT name, weight FROM holdfast_tenants WHERE weight <> 1
 UPDATE holdfast_tenants SET weight = :weight WHERE name = :name AND weight <> :weight RETURNING name
 
 -- name: refill_tokens
--- The rate of these buckets has changed, and so the time at which they are full. A key that has a limit of its own keeps it.
+-- The limit of these buckets has changed, and so the time at which they are full. Those without a rate are full now.
 UPDATE holdfast_limit_tokens
-   SET full_at = CASE WHEN CAST(:rate AS float8) > 0
-                      THEN {now+(CAST(:burst AS float8) - tokens) / CAST(:rate AS float8)}
-                      ELSE {now+3153600000}
-                 END
+   SET full_at = coalesce((SELECT CASE WHEN m.burst <= tokens THEN {now}
+                                       WHEN m.burst - tokens < m.rate * 3153600000 THEN {now+(m.burst - tokens) / m.rate}
+                                       ELSE {now+3153600000}
+                                  END
+                             FROM holdfast_limits m
+                            WHERE m.name = {limit name:bucket}
+                              AND m.rate IS NOT NULL), {now})
  WHERE bucket = :name
-    OR substr(bucket, 1, length(:name) + 1) = :name || ' '
-       AND NOT EXISTS (SELECT 1 FROM holdfast_limits one WHERE one.name = holdfast_limit_tokens.bucket)
+    OR {key limit:bucket} = :name
 RETURNING bucket
 
 -- name: prune_tokens
