@@ -53,7 +53,7 @@ LIMITED = [
     "tests/store/test_limits.py",
     *(
         f"tests/engine/test_{what}.py"
-        for what in ("limits", "limit_keys", "limit_polls", "limit_changes", "why_limits")
+        for what in ("limits", "limit_keys", "limit_polls", "limit_changes", "limit_use", "why_limits")
     ),
     *(f"tests/engine/test_{what}.py" for what in ("limits_isolation", "ageing")),
 ]
@@ -61,7 +61,7 @@ LIMITS = (
     *("lock_limits", "limit_usage", "hold_units", "spend_tokens", "end_turns", "begin_turns", "open_key_lanes"),
     *("open_changed_lanes", "open_full_lanes", "limits", "limit", "lock_limit", "put_limit", "drop_limit"),
     *("changed_limits", "prune_tokens", "count_running", "mark_limited", "limits_of_job", "set_weight", "weights"),
-    *("lane_levels", "open_key_work", "refill_tokens"),
+    *("lane_levels", "open_key_work", "refill_tokens", "limits_in_force", "units_in_use"),
 )
 CLOSE = {
     "schema": ["tests/store/test_constraints.py", "tests/store/test_schema.py", "tests/store/test_limits.py"],

@@ -13,11 +13,13 @@ from holdfast.engine.reads.queue_stats import QueueDepth, QueueStats
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.model import JobType, Liveness, NewJob
 from holdfast.model.key import Kind, NewKey
+from holdfast.model.limits import Limit
 from holdfast.observe.instruments import LABELS_MAX
-from holdfast.observe.server_metrics import OUTCOMES, QUEUES_MAX, STATES, STATUSES, ServerMetrics
+from holdfast.observe.server_metrics import LIMITS_MAX, OUTCOMES, QUEUES_MAX, STATES, STATUSES, ServerMetrics
 from holdfast.server.api import metrics
 from holdfast.server.app import ROUTES
 from holdfast.store.queries import Query
+from tests.engine.limiting import declare, limit
 from tests.server.http_worker import hand, held
 from tests.server.steps import ADMIN, Served, bearer, serving
 from tests.servers.redis import RedisServer
@@ -188,6 +190,28 @@ async def test_queue_worker_and_slot_gauges_match_the_database(served: Served, w
     assert 0 <= value(found, "holdfast_queue_stats_age_seconds") < 600
 
 
+async def test_limit_gauges_match_the_database(served: Served, worker: str) -> None:
+    await declare(served.engine, "crawl", limit_key="domain", per_key=Limit(1))
+    await limit(served.engine, "gpu", concurrency=4)
+    await limit(served.engine, "queue:mail", rate="1/min", burst=5)
+    jobs = [NewJob(type="crawl", payload={"domain": f"{n}.com"}, limits={"gpu": 1}) for n in range(3)]
+    await served.engine.create_many([*jobs, NewJob(type="echo", queue="mail")])
+    assert len(await served.engine.claim(worker, limit=9)) == 4
+    found = await counted(served)
+    shown = {
+        name.removeprefix("holdfast_limit_"): {one.labels["limit"]: one.value for one in family.samples}
+        for name, family in found.items()
+        if name.startswith("holdfast_limit_")
+    }
+    assert 4 <= shown.pop("tokens").pop("queue:mail") < 5
+    assert shown == {
+        "units": {"gpu": 3, "key:crawl": 3, "queue:mail": 1},
+        "full": {"gpu": 0, "key:crawl": 3, "queue:mail": 0},
+        "concurrency": {"gpu": 4, "key:crawl": 1},
+        "rate": {"queue:mail": 1 / 60},
+    }
+
+
 async def test_lost_leases_and_stale_writes_are_counted(served: Served) -> None:
     """By itself and in a report with others; the lease of a silent worker is taken, and that is counted too."""
     worker = await hand(served)
@@ -310,6 +334,19 @@ async def test_names_chosen_by_clients_do_not_create_metrics(served_on_sqlite: S
     assert len(found["holdfast_queue_oldest_wait_seconds"].samples) <= QUEUES_MAX + 1
     assert value(found, "holdfast_queue_jobs") == 1000, "those without a name of their own are counted together"
     assert len(found["holdfast_queue_jobs"].samples) <= (QUEUES_MAX + 1) * len(STATES)
+
+
+async def test_many_limits_do_not_create_metrics(served_on_sqlite: Served) -> None:
+    """Also a name of a limit may come from outside: a tenant, or a key of a job."""
+    for n in range(2 * LIMITS_MAX):
+        await limit(served_on_sqlite.engine, f"queue:{n}", concurrency=1)
+        await limit(served_on_sqlite.engine, f"key:crawl secret key {n}", rate=1)
+        await limit(served_on_sqlite.engine, f"tenant:secret tenant {n}", rate=1)
+    found = await counted(served_on_sqlite)
+    assert "secret" not in (await served_on_sqlite.http.get("/metrics")).text
+    families = [family for name, family in found.items() if name.startswith("holdfast_limit_")]
+    assert [len(family.samples) for family in families if len(family.samples) > LIMITS_MAX + 1] == []
+    assert {one.labels["limit"] for one in found["holdfast_limit_units"].samples} >= {"key:crawl", "other"}
 
 
 def test_a_known_queue_is_exposed_when_it_is_empty() -> None:

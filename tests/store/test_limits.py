@@ -494,6 +494,26 @@ def test_sqlite_reads_keyed_lanes_units_and_limits_by_their_indexes(sqlite: sqli
     assert {scan for scan in scans if "VIRTUAL TABLE" not in scan} <= IS_THERE_ANY
 
 
+COUNTS = ("limits_in_force", "units_in_use")
+
+
+async def test_postgres_looks_up_the_limit_of_each_bucket_that_it_counts(store: PostgresStore, postgres: Any) -> None:
+    """They read all units or limits once, and never all of one for each of the other."""
+    for rows in ("SELECT 1", CROWD + KEYED_CROWD, "ANALYZE"):
+        await postgres.execute(rows)
+        scans = [node for name in COUNTS for node in nodes(await plan_on_postgres(store, name)) if "Alias" in node]
+        looked_up = [scan for scan in scans if scan["Alias"] in ("m", "k", "one")]
+        assert [scan["Alias"] for scan in looked_up if "Index Cond" not in scan] == []
+        assert len(looked_up) == 4
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_sqlite_looks_up_the_limit_of_each_bucket_that_it_counts(sqlite: sqlite3.Connection, name: str) -> None:
+    statement = render(getattr(q, name), SQLITE, 100)
+    plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
+    assert [detail for *_, detail in plan if re.match(r"SCAN (m|k|one)\b", detail)] == []
+
+
 async def test_turns_set_back_moves_only_turns_in_the_future(engine: Engine, clock: MovableClock) -> None:
     await crawl_by_domain(engine)
     await crawl(engine, "a", "b")

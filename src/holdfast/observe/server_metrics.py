@@ -13,7 +13,8 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from holdfast.engine.maintenance.prune import Overdue
-from holdfast.engine.reads.queue_stats import QueueDepth, QueueStats, fullest
+from holdfast.engine.reads.limit_use import LimitUse
+from holdfast.engine.reads.queue_stats import QueueDepth, QueueStats, fullest, most_used
 from holdfast.engine.webhooks.failure_counts import FailureCounts
 from holdfast.observe.common_metrics import CommonMetrics
 from holdfast.observe.instruments import OTHER, Labels
@@ -27,6 +28,7 @@ MEDIA_TYPES = frozenset({"application/gzip", *(kind for known in MimeTypes().typ
 WEBHOOK = "webhook"
 REQUESTS_MAX = 5_000  # routes times statuses: clients cannot add to them
 QUEUES_MAX = 100  # shown separately; the others are counted as `other`
+LIMITS_MAX = 100  # the same
 STATES = ("waiting", "paused", "delayed", "retrying", "created", "running")
 STATUSES = ("active", "idle", "busy", "offline", "disabled")
 OUTCOMES = ("delivered", "retried", "failed")
@@ -97,6 +99,7 @@ class ServerMetrics(CommonMetrics):
         self.oldest = self.gauge(
             "holdfast_queue_oldest_wait_seconds", "Waiting time of the oldest job that is ready to run.", ("queue",)
         )
+        self._add_limit_metrics()
         self.age = self.gauge("holdfast_queue_stats_age_seconds", "Age of the queue statistics.")
         self.overdue = self.gauge(
             "holdfast_prune_backlog",
@@ -113,6 +116,22 @@ class ServerMetrics(CommonMetrics):
         self.busy = self.gauge("holdfast_cluster_slots_busy", "Jobs running, on all workers.")
         for status in STATUSES:
             self.workers.show(status)
+
+    def _add_limit_metrics(self) -> None:
+        labels = ("limit",)
+        self.limit_units = self.gauge("holdfast_limit_units", "Units of a limit that running jobs hold.", labels)
+        self.limit_full = self.gauge(
+            "holdfast_limit_full", "Limits of which all units are held: 0 or 1; of `key:TYPE`, the number of keys.", labels
+        )
+        self.limit_concurrency = self.gauge(
+            "holdfast_limit_concurrency", "Units of a limit that running jobs may hold; of `key:TYPE`, of each key.", labels
+        )
+        self.limit_rate = self.gauge(
+            "holdfast_limit_rate", "Units of a limit that may start in a second; of `key:TYPE`, of each key.", labels
+        )
+        self.limit_tokens = self.gauge(
+            "holdfast_limit_tokens", "Units of a limit that its rate allowed to start at the time of the count.", labels
+        )
 
     # -- updated when something happens -----------------------------------------------------------------------
 
@@ -146,6 +165,19 @@ class ServerMetrics(CommonMetrics):
         self.slots.set(depths.slots)
         self.busy.set(depths.running)
         self.age.set(age_seconds)
+        self._show_limits(most_used(LIMITS_MAX, depths.limits))
+
+    def _show_limits(self, limits: Mapping[str, LimitUse]) -> None:
+        """What a limit does not have is not exported."""
+        for gauge, figure in (
+            (self.limit_units, "used"),
+            (self.limit_full, "full"),
+            (self.limit_concurrency, "concurrency"),
+            (self.limit_rate, "rate"),
+            (self.limit_tokens, "tokens"),
+        ):
+            found = {(name,): getattr(use, figure) for name, use in limits.items()}
+            gauge.values = {labels: value for labels, value in found.items() if value is not None}
 
     def show_failures(self, counts: FailureCounts | None) -> None:
         """The database counts them for all processes. Nothing is exported before the first read, because a zero would

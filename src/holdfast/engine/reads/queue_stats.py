@@ -10,11 +10,15 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.context import EngineContext
+from holdfast.engine.reads.limit_use import LimitUse, limit_use
 from holdfast.errors import StoreError
+from holdfast.model.limits import TENANT
 from holdfast.store import PostgresStore, Row, SqliteStore, Tx, q
 
 NAME = "depths"
-NAMES_MAX = 500  # queues and types listed by name; those with the fewest jobs are added up
+NAMES_MAX = 500  # queues, types and limits listed by name; those with the fewest jobs or units are added up
+LIMITS_MAX = 10_000  # limits that are read
+TENANTS = f"{TENANT}*"  # the limits of all tenants together: metrics name no tenant
 LATER_MAX = 1_000_000  # delayed jobs that are counted
 OTHER = "other"
 PATIENCE_SECONDS = 30.0  # after this time another process may count
@@ -58,6 +62,7 @@ class QueueStats(msgspec.Struct, frozen=True):
     types: dict[str, QueueDepth] = {}
     workers: dict[str, int] = {}  # by liveness, or `disabled`
     slots: int = 0
+    limits: dict[str, LimitUse] = {}
 
     @property
     def running(self) -> int:
@@ -70,6 +75,15 @@ def fullest(most: int, queue_stats: Mapping[str, QueueDepth]) -> dict[str, Queue
     kept = dict(ordered[:most])
     if rest := [depth for _, depth in ordered[most:]]:
         kept[OTHER] = sum(rest, kept.get(OTHER, QueueDepth()))
+    return kept
+
+
+def most_used(most: int, limits: Mapping[str, LimitUse]) -> dict[str, LimitUse]:
+    """The `most` limits of which most units are in use, and the others added up."""
+    ordered = sorted(limits.items(), key=lambda one: (-one[1].used, one[0]))
+    kept = dict(ordered[:most])
+    if rest := [use for _, use in ordered[most:]]:
+        kept[OTHER] = sum(rest, kept.get(OTHER, LimitUse()))
     return kept
 
 
@@ -116,7 +130,15 @@ async def _count(tx: Tx) -> QueueStats:
         types=_by("type", rows),
         workers={row["status"]: row["workers"] for row in crews},
         slots=sum(row["slots"] for row in crews if row["status"] not in ("offline", "disabled")),
+        limits=most_used(NAMES_MAX, _without_tenants(await limit_use(tx, limit=LIMITS_MAX))),
     )
+
+
+def _without_tenants(limits: Mapping[str, LimitUse]) -> dict[str, LimitUse]:
+    found = {name: use for name, use in limits.items() if not name.startswith(TENANT)}
+    if of_tenants := [use for name, use in limits.items() if name.startswith(TENANT)]:
+        found[TENANTS] = sum(of_tenants, LimitUse())
+    return found
 
 
 def _by(column: str, rows: list[Row]) -> dict[str, QueueDepth]:

@@ -84,6 +84,25 @@ SELECT m.name, m.concurrency, m.rate, m.burst, m.declared, m.set_by, m.updated_a
   FROM holdfast_limits m
  ORDER BY m.name
 
+-- name: limits_in_force
+-- By name. The limits of the keys of a type are one, `key:TYPE`, for any number of them.
+SELECT known.name, m.concurrency, m.rate, {tokens:m} AS tokens
+  FROM (SELECT DISTINCT {key limit:name} AS name FROM holdfast_limits WHERE concurrency IS NOT NULL OR rate IS NOT NULL) AS known
+  LEFT JOIN holdfast_limits m ON m.name = known.name
+  LEFT JOIN holdfast_limit_tokens k ON k.bucket = known.name
+ ORDER BY known.name
+ LIMIT {limit}
+
+-- name: units_in_use
+-- The units that running jobs hold of these limits; `full_buckets` hold all that they have.
+SELECT bucket.limit_name AS name, sum(bucket.units) AS used,
+       count(CASE WHEN m.concurrency <= bucket.units THEN 1 END) AS full_buckets
+  FROM (SELECT bucket AS name, {key limit:bucket} AS limit_name, sum(units) AS units
+          FROM holdfast_limit_units
+         GROUP BY bucket) AS bucket
+  JOIN holdfast_limits m ON m.name = {limit name:bucket.name, bucket.limit_name}
+ GROUP BY bucket.limit_name
+
 -- name: limit
 SELECT name, concurrency, rate, burst, declared, set_by FROM holdfast_limits WHERE name = :name
 
