@@ -12,12 +12,13 @@ from rich.console import Console
 
 from holdfast.cli.top.collector import Collector
 from holdfast.cli.top.render import render, shared
-from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
+from holdfast.cli.top.snapshot import EndedRow, LimitRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.reads import live_view
 from holdfast.engine.reads.live_view import Counts
 from holdfast.model import NewJob
+from holdfast.model.limits import Limit
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.processes import holdfast as run_holdfast
 from tests.cli.sample_jobs import claimed, dead, half_done, succeeded
@@ -80,9 +81,39 @@ def test_the_screen_shows_waiting_running_and_finished_jobs(holdfast: Holdfast, 
 
 def test_an_empty_database_is_no_error(holdfast: Holdfast) -> None:
     seen = holdfast(*ONCE, "--json").json
-    assert (seen["queues"], seen["workers"], seen["running"], seen["ended"]) == ([], [], [], [])
+    assert [seen[part] for part in ("queues", "limits", "workers", "running", "ended")] == [[]] * 5
     words = ("no unfinished jobs", "no live workers", "no running jobs", "no recently finished jobs")
-    assert all(word in holdfast(*ONCE).out for word in words)
+    shown = holdfast(*ONCE).out
+    assert all(word in shown for word in words)
+    assert "limit" not in shown
+
+
+async def some_limits(engine: Engine) -> None:
+    await engine.job_limits.set("gpu", Limit(2), by="alice")
+    await engine.job_limits.set("key:crawl", Limit.of(1, "10/s"), by="alice")
+    await engine.job_limits.set("api", Limit.of(rate="30/min", burst=20), by="alice")
+    for domain in ("a.com", "b.com"):
+        await claimed(engine, type="crawl", limit_key=domain, limits={"gpu": 1})
+
+
+def test_limits_are_shown_full_ones_first(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    meanwhile(some_limits)
+    lines = [" ".join(line.split()) for line in holdfast(*ONCE).out.splitlines()]
+    place = lines.index("limit in use at once full keys rate")
+    assert lines[place + 1 : place + 5] == ["gpu 2 2", "key:crawl 2 1 a key 2 10/s a key", "api 0 30/min", ""]
+    assert holdfast(*ONCE, "--json").json["limits"] == [
+        {"limit": "api", "used": 0, "concurrency": None, "rate": 0.5, "tokens": 20.0, "full": 0},
+        {"limit": "gpu", "used": 2, "concurrency": 2, "rate": None, "tokens": None, "full": 1},
+        {"limit": "key:crawl", "used": 2, "concurrency": 1, "rate": 10.0, "tokens": None, "full": 2},
+    ]
+
+
+async def test_the_limits_of_which_most_is_used_are_shown(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_view, "LIMITS_MAX", 2)
+    await some_limits(engine)
+    watch = Collector(engine, "here")
+    assert [row.limit for row in (await watch.collect()).limits] == ["gpu", "key:crawl"]
+    await watch.close()
 
 
 @pytest.mark.parametrize("interval", ["0", "61", "soon"])
@@ -201,10 +232,15 @@ def crowd(number: int, words: str = "a name that is longer than it should be") -
         counted_at=NOW - timedelta(seconds=60),
         totals=totals_of(queues, rated=False),
         queues=queues,
+        limits=[_limit(f"{words} {n}") for n in range(number)],
         workers=[_worker(f"{n:012}", words) for n in range(number)],
         running=[_running(f"{n:012}", words) for n in range(number)],
         ended=[_ended(f"{n:012}", words) for n in range(number)],
     )
+
+
+def _limit(name: str) -> LimitRow:
+    return LimitRow(limit=f"key:{name}", used=10**6, concurrency=10**6, rate=1.0, tokens=None, full=10**5)
 
 
 def _worker(number: str, words: str) -> WorkerRow:
@@ -264,7 +300,9 @@ def test_the_screen_fits_any_terminal_size(width: int, height: int, number: int)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     assert lines[-1].strip() == "q quits"
-    assert any(" more" in line for line in lines) == (4 * number + 13 > height)
+    tables = 5 if number and height >= 20 else 4  # a small terminal shows no limits
+    assert any(line.startswith("limit ") for line in lines) == (tables == 5)
+    assert any(" more" in line for line in lines) == (tables * (number + 2) + 5 > height)
 
 
 def test_control_characters_of_users_are_escaped() -> None:

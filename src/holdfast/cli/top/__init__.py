@@ -1,4 +1,4 @@
-"""`holdfast top`: a live view of queues, workers, running jobs and finished jobs."""
+"""`holdfast top`: a live view of queues, limits, workers, running jobs and finished jobs."""
 
 from __future__ import annotations
 

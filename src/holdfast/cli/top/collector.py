@@ -7,7 +7,9 @@ from collections import Counter, deque
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
+from msgspec.structs import asdict
+
+from holdfast.cli.top.snapshot import EndedRow, LimitRow, QueueRow, RunningRow, TopSnapshot, WorkerRow, totals_of
 from holdfast.engine.reads.live_view import ENDED_KEPT, Activity, Counts
 from holdfast.lifecycle import STATUS, Machine, State
 from holdfast.model import WorkerRecord
@@ -84,6 +86,7 @@ class Collector:
             counted_at=counts.at,
             totals=totals_of(queues, rated=rates is not None),
             queues=queues,
+            limits=[LimitRow(limit=name, **asdict(use)) for name, use in sorted(counts.limits.items())],
             workers=[_worker(WorkerRecord.from_row(row), leases, activity.at) for row in activity.workers],
             running=[_running(row) for row in activity.running],
             ended=list(self._ended),

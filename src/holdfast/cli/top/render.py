@@ -1,4 +1,4 @@
-"""Renders a snapshot: a header and four tables, fitted to the terminal's size."""
+"""Renders a snapshot: a header and four tables, five if there are limits, fitted to the terminal's size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from holdfast.cli.jobs.views import STYLES as STATE_STYLES
 from holdfast.cli.output import Cell, Styled, age_text, bar, clean, count, span_text, time_text
 from holdfast.cli.table import header, line
 from holdfast.cli.table_layout import fitted_lines
-from holdfast.cli.top.snapshot import EndedRow, QueueRow, RunningRow, TopSnapshot, WorkerRow
+from holdfast.cli.top.snapshot import EndedRow, LimitRow, QueueRow, RunningRow, TopSnapshot, WorkerRow
 from holdfast.cli.truncate import cut_end, cut_middle
 from holdfast.cli.workers import STYLES
 from holdfast.engine.reads.live_view import COUNT_MAX
 from holdfast.lifecycle import State
+from holdfast.model.limits import is_for_each_key, rate_text
 from holdfast.redaction import printable
 
 WORKER_STYLES = STYLES | {"silent": "red"}
@@ -33,6 +34,9 @@ def _right(title: str, short: str | None = None) -> Styled:
 QUEUE_TITLES: list[Cell] = [
     *("queue", _right("waiting", "wait"), _right("running", "run"), _right("retrying", "retry")),
     *(_right("delayed", "delay"), _right("dead 1 h", "dead"), _right("oldest"), _right("in/s"), _right("out/s")),
+]
+LIMIT_TITLES: list[Cell] = [
+    *("limit", _right("in use"), _right("at once"), _right("full keys", "full"), _right("rate")),
 ]
 WORKER_TITLES: list[Cell] = [
     *("worker", "name", "status", _right("busy slots", "slots"), _right("leases")),
@@ -73,9 +77,12 @@ def render(snapshot: TopSnapshot, *, width: int, height: int | None = None, trou
     """Everything, or as much as fits into `height` lines."""
     head = [*_head(snapshot, width), *([Text(cut_end(printable(trouble), width), "bold red")] if trouble else [])]
     panels = _panels(snapshot, snapshot.at)
+    room = None if height is None else height - len(head) - bool(foot)
+    if room is None or room >= (TITLE_LINES + 1) * (len(panels) + 1):  # a small terminal shows none
+        panels[1:1] = _limits(snapshot)
     wanted = [max(1, len(panel.rows)) for panel in panels]
-    if height is not None:
-        wanted = shared(height - len(head) - TITLE_LINES * len(panels) - bool(foot), wanted)
+    if room is not None:
+        wanted = shared(room - TITLE_LINES * len(panels), wanted)
     tables = [part for panel, rows in zip(panels, wanted, strict=True) for part in (Text(), *panel.lines(rows, width))]
     return Group(*head, *tables, *([Text(foot, "dim")] if foot else []))
 
@@ -126,6 +133,23 @@ def _panels(snapshot: TopSnapshot, now: datetime) -> list[Panel]:
         Panel(WORKER_TITLES, workers, "no live workers"),
         Panel(RUNNING_TITLES, running, "no running jobs", droppable=["ETA", "attempt"]),
         Panel(ENDED_TITLES, ended, "no recently finished jobs", droppable=["took", "attempt"]),
+    ]
+
+
+def _limits(snapshot: TopSnapshot) -> list[Panel]:
+    """A panel if there are limits, the full ones first."""
+    limits = sorted(snapshot.limits, key=lambda limit: not limit.full)
+    return [Panel(LIMIT_TITLES, [_limit(limit) for limit in limits], "", droppable=["full keys"])] if limits else []
+
+
+def _limit(limit: LimitRow) -> list[Cell]:
+    per_key = is_for_each_key(limit.limit)
+    return [
+        limit.limit,
+        Styled(f"{limit.used:,}", "yellow" if limit.full else ""),
+        "" if limit.concurrency is None else f"{limit.concurrency:,}{' a key' if per_key else ''}",
+        f"{limit.full:,}" if per_key else "",
+        "" if limit.rate is None else f"{rate_text(limit.rate)}{' a key' if per_key else ''}",
     ]
 
 

@@ -33,6 +33,18 @@ class QueueRow(SnapshotRow, frozen=True, kw_only=True):
         return self.waiting + self.delayed + self.retrying + self.created + self.running
 
 
+class LimitRow(SnapshotRow, frozen=True, kw_only=True):
+    """`key:TYPE` is a row for all keys of a type: `used` by all of them, `concurrency` and `rate` of each, and `full`
+    is how many have no unit left. Of other limits it is 0 or 1."""
+
+    limit: str
+    used: int
+    concurrency: int | None
+    rate: float | None
+    tokens: float | None
+    full: int
+
+
 class WorkerRow(SnapshotRow, frozen=True, kw_only=True):
     """`leases` may be more than `slots`: some jobs are prefetched."""
 
@@ -90,13 +102,14 @@ class Totals(SnapshotRow, frozen=True, kw_only=True):
 
 
 class TopSnapshot(SnapshotRow, frozen=True, kw_only=True):
-    """`counted_at`: when `waiting` to `dead_last_hour` were counted; slow counting runs less often."""
+    """`counted_at`: when `waiting` to `dead_last_hour` and the limits were counted; slow counting runs less often."""
 
     database: str
     at: datetime
     counted_at: datetime
     totals: Totals
     queues: list[QueueRow]
+    limits: list[LimitRow]
     workers: list[WorkerRow]
     running: list[RunningRow]
     ended: list[EndedRow]

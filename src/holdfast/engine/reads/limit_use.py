@@ -7,6 +7,8 @@ import msgspec
 from holdfast.model.limits import is_for_each_key
 from holdfast.store import Row, Tx, q
 
+READ_MAX = 10_000  # limits; those of all keys of a type are one
+
 
 class LimitUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """A limit in force. `used`: the units that running jobs hold, of all keys together if it is for each key.
@@ -24,7 +26,7 @@ class LimitUse(msgspec.Struct, frozen=True, omit_defaults=True):
         return LimitUse(used=self.used + other.used, full=self.full + other.full)
 
 
-async def limit_use(tx: Tx, *, limit: int) -> dict[str, LimitUse]:
+async def limit_use(tx: Tx, *, limit: int = READ_MAX) -> dict[str, LimitUse]:
     """By name, first those of which most units are in use. All keys of a type are one, `key:TYPE`."""
     in_force = await tx.all(q.limits_in_force, limit=limit)
     held = {row["name"]: row for row in await tx.all(q.units_in_use)} if in_force else {}

@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.engine.context import EngineContext
+from holdfast.engine.reads.limit_use import LimitUse, limit_use
 from holdfast.lifecycle import Machine
 from holdfast.store import Row, Tx, q
 
 COUNT_MAX = 100_000  # of each kind except waiting
 FLOW_SAMPLE = 10_000
 ENDED_EVENTS, ENDED_KEPT = 500, 50
-RUNNING_MAX, WORKERS_MAX = 100, 200
+RUNNING_MAX, WORKERS_MAX, LIMITS_MAX = 100, 200, 100
 DEAD_SECONDS = 3600.0
 GONE_SECONDS = 600.0  # how long an offline worker is shown
 GAP_SECONDS = 120.0  # after a longer gap, such as an outage, there are no rates
@@ -22,6 +23,7 @@ class Counts(NamedTuple):
     at: datetime
     waiting: list[Row]
     others: list[Row]
+    limits: dict[str, LimitUse]
 
 
 class Activity(NamedTuple):
@@ -41,7 +43,9 @@ class Activity(NamedTuple):
 async def counts(tx: Tx) -> Counts:
     [clock] = await tx.all(q.clock)
     waiting = await tx.all(q.top_waiting)
-    return Counts(clock["now_at"], waiting, await tx.all(q.top_counts, limit=COUNT_MAX, seconds=DEAD_SECONDS))
+    others = await tx.all(q.top_counts, limit=COUNT_MAX, seconds=DEAD_SECONDS)
+    most_used = [*(await limit_use(tx)).items()][:LIMITS_MAX]
+    return Counts(clock["now_at"], waiting, others, dict(most_used))
 
 
 async def activity(tx: Tx, ctx: EngineContext, before: Activity | None) -> Activity:

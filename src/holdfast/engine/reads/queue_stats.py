@@ -17,7 +17,6 @@ from holdfast.store import PostgresStore, Row, SqliteStore, Tx, q
 
 NAME = "depths"
 NAMES_MAX = 500  # queues, types and limits listed by name; those with the fewest jobs or units are added up
-LIMITS_MAX = 10_000  # limits that are read
 TENANTS = f"{TENANT}*"  # the limits of all tenants together: metrics name no tenant
 LATER_MAX = 1_000_000  # delayed jobs that are counted
 OTHER = "other"
@@ -130,7 +129,7 @@ async def _count(tx: Tx) -> QueueStats:
         types=_by("type", rows),
         workers={row["status"]: row["workers"] for row in crews},
         slots=sum(row["slots"] for row in crews if row["status"] not in ("offline", "disabled")),
-        limits=most_used(NAMES_MAX, _without_tenants(await limit_use(tx, limit=LIMITS_MAX))),
+        limits=most_used(NAMES_MAX, _without_tenants(await limit_use(tx))),
     )
 
 
