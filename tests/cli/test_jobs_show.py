@@ -7,7 +7,9 @@ import pytest
 
 from holdfast.cli.database import place_of
 from holdfast.engine import Engine
+from holdfast.engine.admin.limits import declare_limits
 from holdfast.model import NewJob
+from holdfast.model.limits import Limit
 from tests.cli.conftest import Holdfast, Meanwhile
 from tests.cli.sample_jobs import claimed, dead, half_done, succeeded
 from tests.engine.steps import run
@@ -40,6 +42,45 @@ def test_a_running_job_shows_its_lease_its_progress_and_its_parts(holdfast: Hold
     assert job["progress"] == {"percent": 50.0, "step": "encode", "etaAt": None}
     assert job["lease"]["instanceId"] == "process-1"
     assert [part["status"] for part in job["parts"]] == ["completed", "in_progress"]
+
+
+async def two_on_the_gpu(engine: Engine) -> list[str]:
+    """One that runs, one that waits, and one that has ended."""
+    await engine.job_limits.set("gpu", Limit(5), by="alice")
+    await engine.job_limits.set("key:crawl", Limit.of(2, "10/s"), by="alice")
+    await engine.job_limits.set("key:crawl b.com", Limit(1), by="alice")
+    await engine.job_limits.set("queue:mail", Limit(1), by="alice")
+    ended = await succeeded(engine, type="crawl", limits={"gpu": 3, "nobody's": 1}, limit_key="a.com")
+    _, runs = await claimed(engine, type="crawl", limits={"gpu": 3, "nobody's": 1}, limit_key="a.com")
+    await claimed(engine, type="crawl", limits={"gpu": 2}, limit_key="a.com")
+    waits = await engine.create(NewJob(type="crawl", limits={"gpu": 2}, limit_key="b.com"))
+    return [runs.id, waits.id, ended]
+
+
+def test_a_job_shows_its_limits_and_the_units_that_it_holds(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    runs, waits, ended = meanwhile(two_on_the_gpu)
+    shown = holdfast("jobs", "show", runs).out
+    assert facts(shown)["limits"] == "gpu: holds 3 units; 5 at once"
+    assert "key:crawl: holds 1 unit; 2 at once, 10/s (burst 10)" in shown
+    assert facts(holdfast("jobs", "show", waits).out)["limits"] == "gpu: takes 2 units; 5 at once"
+    assert "limits" not in facts(holdfast("jobs", "show", ended).out)
+
+    limits = [holdfast("jobs", "show", job, "--json").json["limits"] for job in (runs, waits, ended)]
+    gpu = {"name": "gpu", "units": 3, "held": 3, "concurrency": 5, "rate": None, "burst": None}
+    each = {"name": "key:crawl", "units": 1, "held": 1, "concurrency": 2, "rate": 10.0, "burst": 10.0}
+    own = {"name": "key:crawl b.com", "units": 1, "held": 0, "concurrency": 1, "rate": None, "burst": None}
+    assert limits == [[gpu, each], [{**gpu, "units": 2, "held": 0}, own], []]
+
+
+def test_a_limit_that_limits_nothing_is_not_shown(holdfast: Holdfast, meanwhile: Meanwhile) -> None:
+    """An app declares it, and an operator has lifted it."""
+
+    async def lifted(engine: Engine) -> str:
+        await engine.store.write(lambda tx: declare_limits(tx, {"gpu": Limit(1)}))
+        await engine.job_limits.set("gpu", None, by="alice")
+        return (await engine.create(NewJob(type="crawl", limits={"gpu": 1}))).id
+
+    assert holdfast("jobs", "show", meanwhile(lifted), "--json").json["limits"] == []
 
 
 def test_a_dead_job_shows_how_it_died(holdfast: Holdfast, meanwhile: Meanwhile) -> None:

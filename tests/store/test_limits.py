@@ -386,7 +386,7 @@ async def test_only_tokens_of_buckets_that_are_full_again_are_pruned(engine: Eng
 async def test_a_changed_rate_changes_when_its_own_buckets_are_full(
     engine: Engine, clock: MovableClock, name: str, changed: list[str]
 ) -> None:
-    """A key with a limit of its own is not about the limit of each key, nor is another type or key with a longer name."""
+    """A key with a limit of its own is not about the limit of each key, nor another type or key with a longer name."""
     buckets = ["key:crawl a", "key:crawl b", "key:crawl b c", "key:crawler c", "type:crawl"]
     await limit(engine, "key:crawl b", rate=1, burst=2)
     await run(engine, q.spend_tokens, spent=[(bucket, 0.0, clock.now(), 30.0) for bucket in buckets])

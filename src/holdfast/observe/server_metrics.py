@@ -121,10 +121,14 @@ class ServerMetrics(CommonMetrics):
         labels = ("limit",)
         self.limit_units = self.gauge("holdfast_limit_units", "Units of a limit that running jobs hold.", labels)
         self.limit_full = self.gauge(
-            "holdfast_limit_full", "Limits of which all units are held: 0 or 1; of `key:TYPE`, the number of keys.", labels
+            "holdfast_limit_full",
+            "1 while all units of a limit are held; of `key:TYPE`, the number of such keys.",
+            labels,
         )
         self.limit_concurrency = self.gauge(
-            "holdfast_limit_concurrency", "Units of a limit that running jobs may hold; of `key:TYPE`, of each key.", labels
+            "holdfast_limit_concurrency",
+            "Units of a limit that may be held at once; of `key:TYPE`, of each key.",
+            labels,
         )
         self.limit_rate = self.gauge(
             "holdfast_limit_rate", "Units of a limit that may start in a second; of `key:TYPE`, of each key.", labels

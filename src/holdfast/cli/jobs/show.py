@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.database import machines_of, on_engine
 from holdfast.cli.ids import job_id
-from holdfast.cli.jobs.views import STYLES, attempt_view, job_view
+from holdfast.cli.jobs.views import STYLES, attempt_view, job_view, limit_view
 from holdfast.cli.output import (
     Cell,
     Styled,
     bar,
     camel_keys,
+    count,
     json_text,
     on_terminal,
     print_facts,
@@ -31,6 +32,7 @@ from holdfast.redaction import printable, redacted, redacted_end
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
+    from holdfast.engine.reads.job_limits import LimitOfJob
 
 Fact = tuple[str, Cell | None]
 ERROR_CHARS_MAX = 200
@@ -42,7 +44,7 @@ def add_to(verbs: Any) -> None:
         verbs,
         "show",
         show,
-        about="show everything about one job: state, lease, attempts, parts, progress, payload, error",
+        about="show everything about one job: state, lease, limits, attempts, parts, progress, payload, error",
         examples=["holdfast jobs show 01985b2e-6f0a-7c31-9f5e-3d2a1b0c9e8f", "holdfast jobs show ID --traceback"],
     )
     parser.add_argument("--traceback", action="store_true", help="include the traceback of each failed attempt")
@@ -54,17 +56,20 @@ async def show(engine: Engine, options: argparse.Namespace) -> None:
     job = await engine.reads.get(await job_id(engine, options.job))
     machine = (await machines_of(engine, [job]))[job.id]
     attempts, parts = await engine.reads.attempts(job.id), await engine.reads.parts(job.id)
+    limits = await engine.reads.limits_of(job)
     if options.json:
         view = job_view(job, machine, await engine.reads.now())
+        view["limits"] = [limit_view(limit) for limit in limits]
         view["attempts"] = [attempt_view(attempt, machine) for attempt in attempts]
         print_json({**view, "parts": [camel_keys(part.fields()) for part in parts]})
     else:
-        _print(job, machine, attempts, parts)
+        _print(job, machine, attempts, parts, limits)
         _print_tracebacks(job, attempts, shown=options.traceback)
 
 
-def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part]) -> None:
-    print_facts([*_what(job), *_state(job, machine), *_times(job), *_work(job), *_contents(job, attempts)])
+def _print(job: Job, machine: Machine, attempts: list[Attempt], parts: list[Part], limits: list[LimitOfJob]) -> None:
+    bounds: Fact = "limits", "\n".join(map(_limit, limits))
+    print_facts([*_what(job), *_state(job, machine), bounds, *_times(job), *_work(job), *_contents(job, attempts)])
     if parts:
         print("\nparts")
         print_table(["part", "status", "progress", "error"], map(_part_row, parts))
@@ -110,6 +115,11 @@ def _state(job: Job, machine: Machine) -> Iterator[Fact]:
         instance = f", instance {job.lease_instance}" if job.lease_instance else ""
         yield "lease", f"worker {job.lease_worker}{instance}, until {time_text(job.lease_expires_at)}"
     yield "cancel", f"requested at {time_text(job.cancel_requested_at)}" if job.cancel_requested_at else None
+
+
+def _limit(limit: LimitOfJob) -> str:
+    verb, units = ("holds", limit.held) if limit.held else ("takes", limit.units)
+    return f"{limit.name}: {verb} {count(units, 'unit')}; {limit.limit.text}"
 
 
 def _since(job: Job) -> datetime:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
 from holdfast.cli.output import Styled, camel_keys
 from holdfast.lifecycle import STATUS, Machine, State
 from holdfast.model import Attempt, Event, Job
+
+if TYPE_CHECKING:
+    from holdfast.engine.reads.job_limits import LimitOfJob
 
 STYLES = {
     State.CREATED: "dim",
@@ -58,6 +61,17 @@ def _lease(job: Job) -> dict[str, Any] | None:
     if job.lease_worker is None:
         return None
     return {"workerId": job.lease_worker, "instanceId": job.lease_instance, "expiresAt": job.lease_expires_at}
+
+
+def limit_view(of_job: LimitOfJob) -> dict[str, Any]:
+    return {
+        "name": of_job.name,
+        "units": of_job.units,
+        "held": of_job.held,
+        "concurrency": of_job.limit.concurrency,
+        "rate": of_job.limit.rate,
+        "burst": of_job.limit.burst,
+    }
 
 
 def attempt_view(attempt: Attempt, machine: Machine) -> dict[str, Any]:

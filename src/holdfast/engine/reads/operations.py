@@ -9,6 +9,7 @@ from holdfast.engine.component import Component, reading
 from holdfast.engine.reads import diagnosis as _diagnosis
 from holdfast.engine.reads import extension_checks as _probes
 from holdfast.engine.reads import health as _vitals
+from holdfast.engine.reads import job_limits as _job_limits
 from holdfast.engine.reads import live_view as _live_view
 from holdfast.engine.reads import missing_extensions as _missing
 from holdfast.engine.reads import queue_stats as _depths
@@ -38,6 +39,7 @@ class Reads(Component):
         return (await self.store.read(lambda tx: _read.parts(tx, [job_id])))[job_id]
 
     parts_to_do = reading(_read.unfinished_as_pending)
+    limits_of = reading(_job_limits.limits_of)
     feed = reading(_read.feed)
     feed_end = reading(_read.feed_end)
     log_extent = reading(_read.extent)

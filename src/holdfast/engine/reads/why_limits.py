@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.engine.limited import LimitBucket, limit_of, limits_asked
+from holdfast.engine.limited import LimitBucket, limit_of
+from holdfast.engine.reads.job_limits import limit_rows
 from holdfast.model import Job
-from holdfast.model.limits import key_bucket, rate_text
-from holdfast.store import Row, Tx, q
+from holdfast.model.limits import rate_text
+from holdfast.store import Row, Tx
 
 
 class LimitState(NamedTuple):
@@ -17,11 +18,7 @@ class LimitState(NamedTuple):
 
 async def limit_states(tx: Tx, job: Job) -> list[LimitState]:
     """Of each limit that the job has, by name."""
-    lane = await tx.one(q.lane, id=job.lane)
-    bucket = None if job.limit_key is None else key_bucket(job.type, job.limit_key)
-    asked = [] if lane is None else limits_asked(lane, bucket)
-    rows = await tx.all(q.limits_of_job, asked=asked) if asked else []
-    return [_state(row) for row in sorted(rows, key=lambda row: row["bucket"])]
+    return [_state(row) for row in await limit_rows(tx, job)]
 
 
 def _state(row: Row) -> LimitState:

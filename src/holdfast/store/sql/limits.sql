@@ -188,9 +188,10 @@ SELECT CASE :kind WHEN 'key' THEN 'key:' || j.type || ' ' || j.limit_key ELSE :n
 RETURNING job_id
 
 -- name: limits_of_job
--- For `why`.
+-- `used`: units that all running jobs hold, `held`: those of this job.
 SELECT m.name, m.concurrency, m.rate, m.burst, asked.units, asked.bucket, {tokens:m} AS tokens,
-       (SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = asked.bucket) AS used
+       (SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = asked.bucket) AS used,
+       (SELECT u.units FROM holdfast_limit_units u WHERE u.bucket = asked.bucket AND u.job_id = :id) AS held
   FROM {rows:asked(bucket text, name text, units integer)}
   JOIN holdfast_limits m ON m.name = {limit name:asked.bucket, asked.name}
   LEFT JOIN holdfast_limit_tokens k ON k.bucket = asked.bucket
