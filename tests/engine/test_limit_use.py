@@ -49,7 +49,11 @@ async def test_a_rate_shows_the_tokens_that_are_left(engine: Engine, worker: str
     await engine.create_many([NewJob(type="n")] * 4)
     await engine.claim(worker, limit=9)
     clock.advance(1)
-    assert await use(engine) == {"type:n": LimitUse(used=4, rate=2.0, tokens=3.0)}
+    await limit(engine, "type:m", rate="1/s", burst=9)
+    assert await use(engine) == {
+        "type:n": LimitUse(used=4, rate=2.0, tokens=3.0),
+        "type:m": LimitUse(rate=1.0, tokens=9.0),
+    }
 
 
 async def test_all_keys_of_a_type_are_one_limit(engine: Engine, worker: str) -> None:

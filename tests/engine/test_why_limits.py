@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
+from holdfast.engine.reads.job_limits import LimitOfJob
 from holdfast.model import NewJob
 from holdfast.model.limits import Limit
 
@@ -89,3 +90,17 @@ async def test_why_counts_the_tokens_of_the_job_s_own_limits(engine: Engine, wor
     assert len(await engine.claim(worker)) == 1
     made = await engine.create(NewJob(type="crawl"))
     assert await limits(engine, made.id) == [(True, "limit 'type:crawl' is open")]
+
+
+async def test_a_job_has_the_limits_in_force_and_holds_units_while_it_runs(engine: Engine, worker: str) -> None:
+    await engine.job_limits.set("gpu", Limit(5), by="alice")
+    await engine.job_limits.set("type:crawl", Limit(2), by="alice")
+    ids = [(await engine.create(NewJob(type="crawl", limits={"gpu": units}))).id for units in (3, 2)]
+    takes = [LimitOfJob("gpu", Limit(5), 3, held=0), LimitOfJob("type:crawl", Limit(2), 1, held=0)]
+    assert await engine.reads.limits_of(await engine.reads.get(ids[0])) == takes
+    leases = {lease.id: lease for lease in await engine.claim(worker, limit=2)}
+    running = [await engine.reads.get(job_id) for job_id in ids]
+    held = [{limit.name: limit.held for limit in await engine.reads.limits_of(job)} for job in running]
+    assert held == [{"gpu": 3, "type:crawl": 1}, {"gpu": 2, "type:crawl": 1}]
+    await engine.complete(worker, ids[0], leases[ids[0]].token)
+    assert await engine.reads.limits_of(await engine.reads.get(ids[0])) == []

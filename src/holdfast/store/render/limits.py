@@ -50,14 +50,14 @@ def _bucket(name: str) -> str:
 
 def _limit_name(names: str) -> str:
     """The limit of one key comes before that of each key."""
-    bucket, _, each = names.partition(", ")
+    bucket, _, each = names.partition(" else ")
     own = f"(SELECT one.name FROM holdfast_limits one WHERE one.name = {bucket})"
     return f"coalesce({own}, {each or f'{{key limit:{bucket}}}'})"
 
 
 def _limit_of_key(name: str) -> str:
     bucket = _bucket(name)
-    in_force = _limit_name(f"{bucket}, 'key:' || l.type")
+    in_force = _limit_name(f"{bucket} else 'key:' || l.type")
     return (
         f"LEFT JOIN holdfast_limits m ON m.name = CASE WHEN {bucket} IS NOT NULL THEN {in_force} END "
         f"LEFT JOIN holdfast_limit_tokens k ON k.bucket = {bucket}"

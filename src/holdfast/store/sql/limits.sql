@@ -2,7 +2,7 @@
 -- The limits of the asked buckets; `name` is that of each key. `locked`: no other claim counts the bucket until this transaction has ended.
 SELECT asked.bucket, m.concurrency, m.rate, m.burst, {try lock:asked.bucket} AS locked
   FROM {rows:asked(bucket text, name text)}
-  JOIN holdfast_limits m ON m.name = {limit name:asked.bucket, asked.name}
+  JOIN holdfast_limits m ON m.name = {limit name:asked.bucket else asked.name}
 
 -- name: limit_usage
 -- The units that running jobs hold, and the tokens that were left `idle` seconds ago. Read after the lock is held.
@@ -100,7 +100,7 @@ SELECT bucket.limit_name AS name, sum(bucket.units) AS used,
   FROM (SELECT bucket AS name, {key limit:bucket} AS limit_name, sum(units) AS units
           FROM holdfast_limit_units
          GROUP BY bucket) AS bucket
-  JOIN holdfast_limits m ON m.name = {limit name:bucket.name, bucket.limit_name}
+  JOIN holdfast_limits m ON m.name = {limit name:bucket.name else bucket.limit_name}
  GROUP BY bucket.limit_name
 
 -- name: limit
@@ -193,5 +193,5 @@ SELECT m.name, m.concurrency, m.rate, m.burst, asked.units, asked.bucket, {token
        (SELECT coalesce(sum(u.units), 0) FROM holdfast_limit_units u WHERE u.bucket = asked.bucket) AS used,
        (SELECT u.units FROM holdfast_limit_units u WHERE u.bucket = asked.bucket AND u.job_id = :id) AS held
   FROM {rows:asked(bucket text, name text, units integer)}
-  JOIN holdfast_limits m ON m.name = {limit name:asked.bucket, asked.name}
+  JOIN holdfast_limits m ON m.name = {limit name:asked.bucket else asked.name}
   LEFT JOIN holdfast_limit_tokens k ON k.bucket = asked.bucket
