@@ -24,8 +24,8 @@
 {turn:column}           a column of `turn`
 {rows of key lanes:ids} the rows of these keyed lanes that no other claim replaces now
 {lane of:lane}          the lane of a keyed lane, or the lane itself
-{limit name:bucket}     the limit of a bucket: that of one key before that of each key. {limit name:bucket else each}: if
-                        the limit of each key is known
+{limit name:bucket}     the limit of a bucket: that of one key before that of each key
+{limit name:bucket else each}   the same, where the limit of each key is known
 {key limit:bucket}      the limit of each key, `key:TYPE`, of the bucket `key:TYPE KEY`; of others the bucket
 {limit of key:bucket}   joins `m` and `k`, the limit and the tokens of a bucket of the type of lane `l`
 {used up:bucket}        running jobs hold all units of it
