@@ -127,6 +127,7 @@ CLOSE = {
         "tests/known/test_group_commit.py",
     ],
     "insert_plain_jobs": [*HOOKS, "tests/known/test_restored_database.py", "tests/engine/test_create_alike.py"],
+    "insert_plain_job": [*HOOKS, "tests/known/test_restored_database.py", "tests/engine/test_create_alike.py"],
     **{query: ["tests/webhooks/test_failure_counts.py"] for query in ("failures", "put_figures")},
     "policy_body": ["tests/known/test_newer_versions.py"],
     "note_conflict": ["tests/known/test_two_apps_one_type.py"],

@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.ids import Ids
 from holdfast.store import PostgresStore, Tx
 from holdfast.store.queries import Query, q
-from holdfast.store.render import POSTGRES, SQLITE, render
+from holdfast.store.render import POSTGRES, SQLITE, history_afterwards, render
 
 # Ready jobs in fifty lanes of two tenants, some delayed, a few running, retrying or dead, the rest finished. Half of
 # the jobs in batches of claims have ended.
@@ -295,6 +295,28 @@ def test_sqlite_finds_failures_in_the_log_by_their_index(sqlite: sqlite3.Connect
     statement = render(q.failures, SQLITE, 100)
     plan = sqlite.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params)).fetchall()
     assert "holdfast_events_failures" in " ".join(detail for *_, detail in plan)
+
+
+def test_sqlite_inserts_a_plain_job_and_its_event_without_a_temporary_table(sqlite: sqlite3.Connection) -> None:
+    """Each would cost as much as an index. (The trigger for jobs with a key has one.)"""
+    for text in (render(q.insert_plain_job, SQLITE).text, *history_afterwards(q.insert_plain_job, one=True)):
+        steps = steps_on_sqlite(sqlite, text)
+        own = [step for place, step in enumerate(steps) if step["addr"] == place]
+        assert own[-1]["opcode"] == "Goto"
+        assert not [step for step in own if step["opcode"] == "OpenEphemeral"]
+
+
+@pytest.mark.parametrize("column", ["state", "moved_by", "due", "finished_at"])
+def test_no_check_or_trigger_of_jobs_makes_sqlite_index_a_list(sqlite: sqlite3.Connection, column: str) -> None:
+    steps = steps_on_sqlite(sqlite, f"UPDATE holdfast_jobs SET {column} = :value WHERE id = :id")
+    assert not [step for step in steps if step["opcode"] == "OpenEphemeral" and step["p4"]], "a list of IN has a key"
+
+
+def steps_on_sqlite(connection: sqlite3.Connection, text: str) -> list[dict[str, Any]]:
+    """Of the statement, then of its triggers."""
+    cursor = connection.execute(f"EXPLAIN {text}", dict.fromkeys(re.findall(r":([a-z_]+)", text)))
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, step, strict=True)) for step in cursor]
 
 
 LISTS = {"subject": "holdfast_jobs_of_subject", "parent_id": "holdfast_jobs_of_parent"}

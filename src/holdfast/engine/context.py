@@ -88,6 +88,10 @@ class EngineContext:
         """The query for jobs that need no hooks: unchanged."""
         return query
 
+    def observes(self, query: Query) -> bool:
+        """Observers, or the timing of moves, get the rows of this query."""
+        return bool(self.observers) or (self.timing is not None and self.timing.observes(query))
+
     def wake(self, rows: Iterable[Row]) -> None:
         """Hint waiting workers to claim these jobs now; they also find them without it, by polling."""
         if self.wakers:

@@ -245,10 +245,16 @@ async def insert(
 
 
 async def insert_plain(tx: Tx, ctx: EngineContext, batch: PlainBatch, *, actor: Actor) -> None:
-    query = q.insert_plain_jobs
-    if not await move(tx, ctx, query, actor=actor, brief=True, fresh=batch.fresh, **batch.kind):
+    if not await _insert_plain(tx, ctx, batch, actor=actor):
         raise await not_inserted(tx, ctx, [batch.kind["type"]])
     tx.after_commit(lambda: ctx.hint(batch.hints()), hint=True)
+
+
+async def _insert_plain(tx: Tx, ctx: EngineContext, batch: PlainBatch, *, actor: Actor) -> list[Row]:
+    if tx.one_writer and len(batch.fresh) == 1 and not ctx.observes(q.insert_plain_job):
+        [(job_id, payload)] = batch.fresh
+        return await tx.all(q.insert_plain_job, actor=actor.value, id=job_id, payload=payload, **batch.kind)
+    return await move(tx, ctx, q.insert_plain_jobs, actor=actor, brief=True, fresh=batch.fresh, **batch.kind)
 
 
 async def insert_rows(

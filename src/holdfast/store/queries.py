@@ -8,7 +8,7 @@
     -- (anything else)          a comment
 
 `note:` writes an event without a change of state; `create` inserts jobs, and `plain` all or none of one kind, claimable
-at once. `render` explains the markers.
+at once; `values` a single one, all of whose columns are parameters. `render` explains the markers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERB = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CONNECT|BEGIN|COMMIT)\b")
 _TABLE = re.compile(r"\b(?:(?<!DISTINCT )FROM|INTO|UPDATE|JOIN)\s+([a-z_]+)")
 # A CTE of the query, or of {walk:after}.
 _COMMON = re.compile(r"(?:(?:WITH|RECURSIVE|,)\s+|\{)([a-z_]+)(?:\([^()]*\))?(?: AS |:)")
-_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create|plain)\b:?\s*(\w*|'[^']*')\s*")
+_HEADER = re.compile(r"--\s*(name|move|note|ends|data|gives|create|plain|values)\b:?\s*(\w*|'[^']*')\s*")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Query:
     note: str | None = None
     create: bool = False
     plain: bool = False
+    values: bool = False
     ends: str | None = None
     data: str | None = None
     gives: str | None = None
@@ -141,7 +142,7 @@ def _parse_one(section: str) -> Query:
     for line in section.strip().splitlines():
         found = _HEADER.fullmatch(line)
         if found and not body:
-            header[found[1]] = found[1] in ("create", "plain") or found[2]
+            header[found[1]] = found[1] in ("create", "plain", "values") or found[2]
         elif body or not line.startswith("--"):
             body.append(line)
     return Query(text="\n".join(body), **header)

@@ -76,7 +76,10 @@ class SqliteTx(Tx):
     def _run(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
         cursor = self._connection.cursor()
         cursor.row_factory = None  # a caller's connection may have another one
-        cursor.execute(statement.text, self._bind(query, statement, params))
+        bound = self._bind(query, statement, params)
+        cursor.execute(statement.text, bound)
+        if query.values:
+            return self._created(query, bound) if cursor.rowcount else []
         names = tuple(column[0] for column in cursor.description or ())  # none for DDL
         raw = cursor.fetchall()
         if query.recorded and raw:
@@ -143,6 +146,8 @@ class SqliteTx(Tx):
             for rows, place in statement.times:
                 if any(row[place] is not None for row in params[rows]):
                     params[rows] = [(*row[:place], _to_sqlite(row[place]), *row[place + 1 :]) for row in params[rows]]
+            if query.values:
+                return params | {"now": to_micros(self._clock.now())}
             if query.single:
                 return self._bind_single(statement, params)
             return {
@@ -163,6 +168,11 @@ class SqliteTx(Tx):
             else:
                 values.append(now if name == "now" else _to_sqlite(params[name]))
         return values
+
+    def _created(self, query: Query, bound: dict[str, Any]) -> list[Row]:
+        for text in history_afterwards(query, one=True):
+            self._connection.execute(text, bound)
+        return _rows(("id",), [(bound["id"],)])
 
     def _record(self, query: Query, moved: list[int], params: dict[str, Any]) -> None:
         """Insert the events from the rows, which contain everything that they need."""

@@ -10,6 +10,7 @@ from holdfast.store.render.__main__ import sql_of
 
 HOT = (
     *("insert_jobs", "insert_jobs.observed.for_one", "insert_plain_jobs", "insert_plain_jobs.minimal.for_one"),
+    "insert_plain_job",
     *("open_lanes", "claim_jobs", "overdue"),
     *("open_key_lanes", "lock_limits", "limit_usage", "hold_units", "end_turns", "begin_turns"),
     *("renew_leases", "beat_worker", "advance_jobs"),

@@ -69,6 +69,7 @@
 {mine or freed}         {mine} for a finished job; extensions that its type no longer needs do not count
 {lacked}                job type `t` needs hooks that the creating process (row `known`) does not have
 {not held back:verb}    no failed hook defers this move of the job
+{or ignore}             on SQLite, a row with NULL in a column that must not be NULL is left out
 {lock_timeout}          true; sets the lock timeout of the transaction to :lock_timeout milliseconds, if given
 {limit}                 a literal: for a bound limit PostgreSQL plans for a tenth of the table
 {filters}               the only dynamic WHERE, from a fixed set of filters
@@ -183,6 +184,8 @@ def render(query: Query, dialect: str, limit: int | None = None, filters: tuple[
         steps = ",\n".join([*([first[1]] if first else []), moved, *history_steps(query)])
         enough = " LIMIT 1" if query.plain and (query.gives or "").startswith("minimal") else ""  # all rows or none
         text = f"WITH {steps}\nSELECT {', '.join(columns_of(query))} FROM moved{enough}"
+    if query.values and dialect == SQLITE:  # its row is known without RETURNING
+        text = text[: text.rindex("\nRETURNING ")]
     names = tuple(dict.fromkeys(_PARAM.findall(text)))
     if query.single and dialect == SQLITE:
         return Statement(_PARAM.sub("?", text), tuple(_PARAM.findall(text)), times_of(query))

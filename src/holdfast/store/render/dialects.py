@@ -107,6 +107,7 @@ BY_DIALECT: dict[str, tuple[Text, Text]] = {
     "locked row": ("FOR UPDATE", ""),
     "locked": ("FOR UPDATE OF holdfast_jobs", ""),
     "lock_timeout": (_LOCK_TIMEOUT, "coalesce(:lock_timeout, '') IS NOT NULL"),
+    "or ignore": ("", "OR IGNORE"),
     "rows": (_postgres_rows, _sqlite_rows),
     "in": (_postgres_in, lambda wanted: f"IN (SELECT value FROM json_each(:{wanted.split()[0]}))"),
     "in picked": ("= ANY(ARRAY(SELECT id FROM picked))", "IN (SELECT id FROM picked)"),

@@ -63,6 +63,7 @@ _READY = (
 )
 _SAME_IN_NEW = {"attempt": "0", "epoch": "0", "reason": "NULL"}
 _SAME_IN_PLAIN = {"tenant": ":tenant", "state": f"'{State.QUEUED}'"}
+_SAME_IN_VALUES = _SAME_IN_NEW | _SAME_IN_PLAIN | {"id": ":id", "updated_at": ":now", "moved_by": ":actor"}
 _PLAIN_READY = (
     "INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at) "
     f"SELECT :lane, 0, FALSE, id, {POSTGRES_NOW} FROM moved"
@@ -112,8 +113,14 @@ class Insert:
     where: str = "TRUE"
 
     def sql(self, source: str, which: str) -> str:
-        selected = f"SELECT {', '.join(self.values.values())} FROM {source} WHERE {which} AND {self.where}"
-        return f"INSERT INTO {self.table} ({', '.join(self.values)}) {selected}"
+        return self._into(f"SELECT {', '.join(self.values.values())} FROM {source} WHERE {which} AND {self.where}")
+
+    def of_params(self) -> str:
+        """For a query with `values`."""
+        return self._into(f"VALUES ({', '.join(_SAME_IN_VALUES.get(value, value) for value in self.values.values())})")
+
+    def _into(self, rows: str) -> str:
+        return f"INSERT INTO {self.table} ({', '.join(self.values)}) {rows}"
 
 
 @lru_cache(maxsize=256)
@@ -143,6 +150,8 @@ _HOLDER = "CASE WHEN state = 'running' THEN lease_worker END"  # otherwise the w
 @lru_cache(maxsize=512)
 def history_afterwards(query: Query, *, one: bool = False) -> tuple[str, ...]:
     """The statements that SQLite runs after the query, for the rows that it moved, or for the only one."""
+    if query.values:
+        return tuple(insert.of_params() for insert in history_of(query))
     moved = "rowid = :moved" if one else "rowid IN (SELECT value FROM json_each(:moved))"
     return tuple(insert.sql("holdfast_jobs", moved) for insert in history_of(query))
 

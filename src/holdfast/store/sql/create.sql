@@ -59,6 +59,25 @@ SELECT fresh.id, :tenant, :type, :queue, CAST(:lane AS bigint), :lifecycle, CAST
    AND NOT EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = :type AND t.needs IS NOT NULL)
 RETURNING {moved}
 
+-- name: insert_plain_job
+-- create
+-- plain
+-- values
+-- `insert_plain_jobs` for one job, on SQLite: it fills a temporary table for INSERT ... SELECT into a table with triggers,
+-- and another one for RETURNING. Where `insert_plain_jobs` would insert nothing, a column that must not be NULL is.
+INSERT {or ignore} INTO holdfast_jobs (
+    id, tenant, type, queue, lane, lifecycle, policy, moves, state, moved_by, due, priority, version, pos, max_attempts,
+    run_at, created_at, updated_at, lease_seconds, late_writes, payload)
+VALUES (:id, :tenant, :type, :queue, (SELECT id FROM holdfast_lanes WHERE id = :lane AND digest = :lane_digest), :lifecycle,
+        (SELECT id
+           FROM holdfast_policies
+          WHERE id = :policy
+            AND digest = :policy_digest
+            AND NOT EXISTS (SELECT 1 FROM holdfast_job_types t WHERE t.name = :type AND t.needs IS NOT NULL)),
+        :moves, {to:accept}, :actor, TRUE, 0, 1, {pos}, :max_attempts, {now}, {now}, {now}, :lease_seconds, :late_writes,
+        :payload)
+RETURNING {moved}
+
 -- name: needs_of_types
 SELECT name, needs FROM holdfast_job_types WHERE name {in:names text} AND needs IS NOT NULL
 
