@@ -74,18 +74,26 @@ class SqliteTx(Tx):
             return run(query, statement, params)
 
     def _run(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
+        if query.values:
+            return self._run_values(query, statement, params)
         cursor = self._connection.cursor()
         cursor.row_factory = None  # a caller's connection may have another one
-        bound = self._bind(query, statement, params)
-        cursor.execute(statement.text, bound)
-        if query.values:
-            return self._created(query, bound) if cursor.rowcount else []
+        cursor.execute(statement.text, self._bind(query, statement, params))
         names = tuple(column[0] for column in cursor.description or ())  # none for DDL
         raw = cursor.fetchall()
         if query.recorded and raw:
             self._record(query, [row[-1] for row in raw], params)
             return _rows(names[:-1], raw)
         return _rows(names, raw)
+
+    def _run_values(self, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
+        """The job and its event have the same values."""
+        values = params | {"now": to_micros(self._clock.now())}
+        if not self._connection.execute(statement.text, values).rowcount:
+            return []
+        for text in history_afterwards(query, one=True):
+            self._connection.execute(text, values)
+        return _rows(("id",), [(values["id"],)])
 
     def _run_until(self, deadline: float, query: Query, statement: Statement, params: dict[str, Any]) -> list[Row]:
         """With a progress handler: a read past the deadline is interrupted; a write runs to its end, because SQLite
@@ -146,8 +154,6 @@ class SqliteTx(Tx):
             for rows, place in statement.times:
                 if any(row[place] is not None for row in params[rows]):
                     params[rows] = [(*row[:place], _to_sqlite(row[place]), *row[place + 1 :]) for row in params[rows]]
-            if query.values:
-                return params | {"now": to_micros(self._clock.now())}
             if query.single:
                 return self._bind_single(statement, params)
             return {
@@ -168,11 +174,6 @@ class SqliteTx(Tx):
             else:
                 values.append(now if name == "now" else _to_sqlite(params[name]))
         return values
-
-    def _created(self, query: Query, bound: dict[str, Any]) -> list[Row]:
-        for text in history_afterwards(query, one=True):
-            self._connection.execute(text, bound)
-        return _rows(("id",), [(bound["id"],)])
 
     def _record(self, query: Query, moved: list[int], params: dict[str, Any]) -> None:
         """Insert the events from the rows, which contain everything that they need."""
