@@ -48,6 +48,9 @@ async def test_every_query_returns_the_same_columns_on_both_databases(
     for query in chain.from_iterable(forms):
         prepared = await postgres.prepare(rendered(query, POSTGRES).text)
         on_postgres = [attribute.name for attribute in prepared.get_attributes()]
+        if query.values:  # without RETURNING on SQLite: the row is known
+            assert "RETURNING" not in rendered(query, SQLITE).text, query.name
+            continue
         on_sqlite = columns_on_sqlite(sqlite, query)
         if query.recorded:  # SQLite also hands over what the history needs, behind what the engine sees
             assert on_postgres == list(columns_of(query)), query.name
