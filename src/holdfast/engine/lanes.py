@@ -44,7 +44,7 @@ WINDOW_MIN = 16
 LEVELS_MAX = 201  # priorities of a lane, if older jobs become more urgent
 ONE_TENANT_READS = 16
 KEYED_MAX = 32  # lanes whose keyed lanes one read sees
-TURNS_MAX, STALE_MAX = 128, 1000  # keyed lanes of each
+TURNS_MIN, TURNS_MAX, STALE_MAX = 4, 128, 1000  # keyed lanes of each
 
 
 async def open_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, most: int, jobs: int, **scope: Any) -> Window:
@@ -86,7 +86,7 @@ async def open_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, most: int, j
 async def open_key_lanes(tx: Tx, query: Query, cursors: LaneCursors, *, jobs: int, **scope: Any) -> Window:
     """The keyed lanes whose turn it is: the first of each lane that has any. If there are none for this worker among
     many, a second read looks for its queues and types alone."""
-    begin, most = cursors.keyed, STALE_MAX if cursors.stale else _window(jobs, TURNS_MAX)
+    begin, most = cursors.keyed, STALE_MAX if cursors.stale else _window(jobs, TURNS_MAX, TURNS_MIN)
 
     async def read(after: int, *, named: bool = False) -> list[Row]:
         return await tx.all(query, after=after, named=named, most=most, limit=KEYED_MAX, **scope)
@@ -115,9 +115,9 @@ def _with_turns(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     return found, shut
 
 
-def _window(jobs: int, most: int) -> int:
-    """A power of two: each size is a prepared statement of its own."""
-    return min(most, max(WINDOW_MIN, 1 << (jobs - 1).bit_length()))
+def _window(jobs: int, most: int, least: int = WINDOW_MIN) -> int:
+    """A power of two: each size of a window of lanes is a prepared statement of its own."""
+    return min(most, max(least, 1 << (jobs - 1).bit_length()))
 
 
 def _claimable(rows: list[Row]) -> list[Row]:
