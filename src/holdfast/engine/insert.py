@@ -245,16 +245,14 @@ async def insert(
 
 
 async def insert_plain(tx: Tx, ctx: EngineContext, batch: PlainBatch, *, actor: Actor) -> None:
-    if not await _insert_plain(tx, ctx, batch, actor=actor):
+    if tx.one_writer and len(batch.fresh) == 1 and not ctx.observes(q.insert_plain_job):
+        one = dict(zip(("id", "payload"), batch.fresh[0], strict=True))
+        rows = await tx.all(q.insert_plain_job, actor=actor.value, **one, **batch.kind)
+    else:
+        rows = await move(tx, ctx, q.insert_plain_jobs, actor=actor, brief=True, fresh=batch.fresh, **batch.kind)
+    if not rows:
         raise await not_inserted(tx, ctx, [batch.kind["type"]])
     tx.after_commit(lambda: ctx.hint(batch.hints()), hint=True)
-
-
-async def _insert_plain(tx: Tx, ctx: EngineContext, batch: PlainBatch, *, actor: Actor) -> list[Row]:
-    if tx.one_writer and len(batch.fresh) == 1 and not ctx.observes(q.insert_plain_job):
-        [(job_id, payload)] = batch.fresh
-        return await tx.all(q.insert_plain_job, actor=actor.value, id=job_id, payload=payload, **batch.kind)
-    return await move(tx, ctx, q.insert_plain_jobs, actor=actor, brief=True, fresh=batch.fresh, **batch.kind)
 
 
 async def insert_rows(
