@@ -103,15 +103,13 @@ async def _take_from_only(
     takes nothing if it is not."""
     if (only := scope.only) is None:
         return []
-    if (last := scope.last_taken) is not None:
-        wanted = [(only, last.priority, last.priority, 0.0, limit)]
-        rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only, after=last)
+    began, last = ctx.clock.monotonic(), scope.last_taken
+    priorities = (PRIORITY_MIN, PRIORITY_MAX) if last is None else (last.priority, last.priority)
+    wanted = [(only, *priorities, 0.0, limit)]
+    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only, after=last)
+    if last is not None:
         scope.took_behind(rows, limit)
-        return rows
-    began = ctx.clock.monotonic()
-    wanted = [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)]
-    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only)
-    if not tx.one_writer:
+    elif not tx.one_writer:
         scope.took_first(rows, limit, ctx.clock.monotonic() - began)
     return rows
 
