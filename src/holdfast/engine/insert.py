@@ -246,8 +246,8 @@ async def insert(
 
 async def insert_plain(tx: Tx, ctx: EngineContext, batch: PlainBatch, *, actor: Actor) -> None:
     if tx.one_writer and len(batch.fresh) == 1 and not ctx.observes(q.insert_plain_job):
-        one = dict(zip(("id", "payload"), batch.fresh[0], strict=True))
-        rows = await tx.all(q.insert_plain_job, actor=actor.value, **one, **batch.kind)
+        [(job_id, payload)] = batch.fresh
+        rows = await tx.all(q.insert_plain_job, actor=actor.value, id=job_id, payload=payload, **batch.kind)
     else:
         rows = await move(tx, ctx, q.insert_plain_jobs, actor=actor, brief=True, fresh=batch.fresh, **batch.kind)
     if not rows:
