@@ -113,6 +113,18 @@ async def test_records_of_attempts_are_kept_unless_they_have_a_retention(
     assert await recorded(engine) == []
 
 
+async def test_only_the_attempts_of_pruned_jobs_are_recorded_apart(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """Those of the others are still in their events."""
+    gone, kept = [await run(engine, worker) for _ in range(2)]
+    await engine.fail(worker, kept.id, kept.token, "E", retry_after_seconds=0)
+    await engine.complete(worker, gone.id, gone.token)
+    clock.advance(DAY)
+    assert await engine.maintenance.prune(Retention(succeeded=DAY)) == 1
+    assert await recorded(engine) == [gone.id]
+
+
 async def test_the_retention_of_an_attempt_counts_from_its_end(
     engine: Engine, worker: str, clock: MovableClock
 ) -> None:
