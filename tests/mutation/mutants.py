@@ -53,7 +53,7 @@ def _query_mutants() -> Iterator[Mutant]:
 
 _FIRST = {"WHERE": "WHERE TRUE", "ON": "ON TRUE"}
 _OPENS = re.compile(r"\b(?:WHERE|AND|OR|(?<=\s)ON(?= [\w.]+ = ))\b")
-_TOKEN = re.compile(r"[(),\n]|\b(?:CASE|END|AND|OR|ORDER|GROUP|RETURNING|THEN|DO)\b|\Z")
+_TOKEN = re.compile(r"[(),;\n]|\b(?:CASE|END|AND|OR|ORDER|GROUP|RETURNING|THEN|DO)\b|\Z")
 
 
 def predicates(text: str) -> Iterator[tuple[int, int]]:
@@ -117,16 +117,20 @@ def _weaker_schemas(sql: str) -> Iterator[tuple[str, str]]:
 def _weaker_triggers(sql: str) -> Iterator[tuple[str, str]]:
     for found in _TRIGGER.finditer(sql):
         before, text, after = sql[: found.start()], found[0], sql[found.end() :]
+        name = found[1] or found[2]
         if text.startswith("CREATE TRIGGER"):
-            yield f"without trigger {found[1]}", before + after
+            yield f"without trigger {name}", before + after
         for number, (start, end) in enumerate(predicates(text)):
             weaker = before + without(text, start, end) + after
-            yield f"{found[1]}/{number}: without {' '.join(text[start:end].split())[:60]}", weaker
+            yield f"{name}/{number}: without {' '.join(text[start:end].split())[:60]}", weaker
         for arm in _FIRST_ARM.finditer(text):
-            yield f"{found[1]} without {arm[1]!r}", before + text[: arm.start(1)] + "FALSE" + text[arm.end(1) :] + after
+            yield f"{name} without {arm[1]!r}", before + text[: arm.start(1)] + "FALSE" + text[arm.end(1) :] + after
 
 
-_TRIGGER = re.compile(r"CREATE (?:TRIGGER|FUNCTION) (\w+)[\s\S]*?(?:\nEND;|\nEND \$\$;|EXECUTE FUNCTION \w+\(\);)")
+_TRIGGER = re.compile(
+    r"CREATE VIEW (\w+)[^;]*;"
+    r"|CREATE (?:TRIGGER|FUNCTION) (\w+)(?:(?!CREATE )[\s\S])*?(?:\nEND;|\$\$;|FUNCTION \w+\(\);)"
+)
 _FIRST_ARM = re.compile(
     r"(OLD\.finished_at IS NOT NULL|NEW\.id <> OLD\.id|NEW\.epoch <> (?:0|OLD\.epoch(?: \+ CASE .* END)?))\n\s*OR "
 )

@@ -162,7 +162,7 @@ CLOSE = {
     },
     **{f"prune_{what}": ["tests/engine/test_prune.py"] for what in ("events", "parts")},
     **{query: ["tests/known/test_pruned_jobs.py", "tests/engine/test_guards.py"] for query in KEPT},
-    **{f"{verb}_attempts": ["tests/engine/test_prune.py"] for verb in ("old", "prune")},
+    **{f"{verb}_attempts": ["tests/engine/test_prune.py"] for verb in ("keep", "old", "prune")},
     **{query: ["tests/known/test_event_log_order.py"] for query in ("log_is_ahead", "rebase")},
     **{read: ["tests/engine/test_summaries.py"] for read in ("summaries", "page_summaries", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
@@ -192,7 +192,20 @@ CLOSE = {
         for query in ("disable_webhook", "webhooks_with_work", "deliveries_by_id")
     },
 }
-EVERY = ["tests/store/test_guards.py", "tests/store/test_constraints.py", "tests/store/test_plans.py", "tests/engine"]
+LISTS = ["tests/engine/test_lists_of_jobs.py", "tests/engine/test_due_work.py", "tests/store/test_plans.py"]
+CLOSE_IN_SCHEMA = {
+    **{f"holdfast_drop_{what}": LISTS for what in ("stale_ready", "claim_batches")},
+    **{f"holdfast_{what}": LISTS for what in ("running", "open_jobs", "ready")},
+    "holdfast_attempts": ["tests/engine/test_reads.py", "tests/known/test_past_workers.py"],
+}
+TRIGGERS = ["tests/store/test_job_triggers.py"]
+EVERY = [
+    "tests/store/test_guards.py",
+    "tests/store/test_constraints.py",
+    "tests/store/test_plans.py",
+    *TRIGGERS,
+    "tests/engine",
+]
 
 
 def main(arguments: list[str]) -> int:
@@ -255,10 +268,8 @@ def killer_of(mutant: Mutant) -> str | None:
 
 def close_to(mutant: Mutant) -> list[str]:
     close = HOOKS if "{mine" in mutant.name or "{not held back" in mutant.name else []
-    if "child_ended" in mutant.name:
-        close = ["tests/engine/test_children.py"]
-    if "verb = " in mutant.name:  # of an index
-        close = ["tests/store/test_plans.py"]
+    if found := re.match(r"\w+ schema: (?:without trigger )?(holdfast_\w+)(?:/| without|$)", mutant.name):
+        close = CLOSE_IN_SCHEMA.get(found[1], TRIGGERS)
     return [*close, *CLOSE.get(mutant.area, GUARDS)]
 
 
