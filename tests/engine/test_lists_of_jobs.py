@@ -302,6 +302,23 @@ async def leave_row(engine: Engine, job_id: str) -> None:
     await ask(engine, "DROP TABLE kept")
 
 
+async def test_only_stale_rows_of_the_given_lanes_are_dropped(engine: Engine) -> None:
+    stale, good = [await engine.create(NewJob(type="n")) for _ in range(2)]
+    other = await engine.create(NewJob(type="other"))
+    lane = (await engine.reads.get(stale.id)).lane
+    for job in (stale, other):
+        await leave_row(engine, job.id)
+    rows = await engine.store.write(lambda tx: tx.all(q.drop_stale_ready, lanes=[lane]))
+    assert [row["dropped"] for row in rows] == [1]
+    assert await ready(engine) == [good.id, other.id]
+
+
+async def test_a_job_with_a_stale_row_is_not_listed_as_open(engine: Engine) -> None:
+    stale, good = [await engine.create(NewJob(type="n")) for _ in range(2)]
+    await leave_row(engine, stale.id)
+    assert [row["id"] for row in await ask(engine, "SELECT id FROM holdfast_open_jobs")] == [good.id]
+
+
 async def ready(engine: Engine) -> list[str]:
     return [row["id"] for row in await ask(engine, "SELECT id FROM holdfast_ready ORDER BY id")]
 

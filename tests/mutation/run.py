@@ -35,7 +35,7 @@ KNOWN = {
 }
 TOP = ("waiting", "counts", "held", "running", "workers", "flow", "ended")
 PRUNED = ["tests/known/test_pruned_jobs.py", "tests/known/test_pruning_and_webhooks.py"]
-KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs", "prune_errors")
+KEPT = ("note_pruned", "keep_keys", "prune_kept_keys", "drop_kept_key", "pruned_jobs")
 PRUNING = ("listening_tenants", "unread_jobs", "overdue_succeeded", "overdue_unhappy", "overdue_deliveries")
 SET_BACK = (
     *("leases", "retries", "delays", "turns", "tokens", "limits", "workers", "counts", "sweeps", "deliveries", "grace"),
@@ -167,8 +167,12 @@ CLOSE = {
     **{read: ["tests/engine/test_summaries.py"] for read in ("summaries", "page_summaries", "secret")},
     "feed": ["tests/engine/test_guards.py", "tests/engine/test_reads.py"],
     "changed_workers": ["tests/engine/test_worker_events.py", "tests/store/test_plans.py"],
-    **{f"{what}_workers": ["tests/engine/test_worker_events.py"] for what in ("say", "told")},
-    **{f"{what}_worker_lines": ["tests/engine/test_worker_events.py"] for what in ("old", "drop")},
+    **{f"{what}_worker_events": ["tests/engine/test_worker_events.py"] for what in ("insert", "old", "drop")},
+    "mark_workers_recorded": ["tests/engine/test_worker_events.py"],
+    "silent_workers": ["tests/engine/test_queue_stats.py", "tests/engine/test_due_work.py"],
+    "claiming_instances": ["tests/engine/test_poll.py", "tests/engine/test_crash_detector.py"],
+    "ended_jobs": ["tests/engine/test_result_waits.py"],
+    "last_key_lane": ["tests/store/test_limits.py"],
     **{f"{verb}_claim": ["tests/engine/test_claim_requests.py"] for verb in ("begin", "answer", "repeat", "drop")},
     "prune_claims": ["tests/engine/test_claim_requests.py"],
     **{

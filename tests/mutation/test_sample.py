@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.store.queries import q
 from tests.mutation import run
 from tests.mutation.mutants import VARIABLE, all_mutants
 from tests.sampling import Sample
@@ -32,6 +33,10 @@ def test_every_mutant_is_part_of_some_sample() -> None:
     found = {mutant.name for seed in seeds for mutant in run.sample(mutants, seed, SOAK_SAMPLES)}
     assert found == {mutant.name for mutant in mutants}
     assert VARIABLE.startswith("HOLDFAST_TEST_")
+
+
+def test_each_area_with_tests_of_its_own_is_a_query() -> None:
+    assert {*run.CLOSE} - {query.name for query in q.all()} == {"schema"}
 
 
 def test_the_tests_nearest_to_the_mutants_exist() -> None:

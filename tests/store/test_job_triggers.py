@@ -102,8 +102,9 @@ SELECT id, coalesce(key_lane, lane), priority, needs IS NOT NULL, run_at FROM ho
 )
 async def test_the_row_of_a_claimable_job_follows_each_change_of_its_place(db: ByHand, change: str) -> None:
     """And the rows beside it, of the same lane and priority, stay."""
+    columns = {} if change.startswith("lane") else KEYED
     for job in (JOB, OTHER, THIRD):
-        await db.run(insert(job, moves=ALL_MOVES, **KEYED))
+        await db.run(insert(job, moves=ALL_MOVES, **columns))
     await ready_rows(db)
     await db.run(f"UPDATE holdfast_jobs SET {change.format(later=later(db), t='{t}')} WHERE id = '{OTHER}'")
     rows = await db.run(READY)
@@ -224,13 +225,14 @@ async def test_a_lane_without_jobs_before_has_no_place_of_another(db: ByHand) ->
     assert await db.run("SELECT since FROM holdfast_key_lanes WHERE key_lane = -7") == [(None,)]
 
 
-async def test_freed_units_give_no_second_turn_to_a_lane_that_has_one(db: ByHand) -> None:
+async def test_freed_units_give_a_turn_to_each_lane_that_waits_and_no_second_to_one_that_has_it(db: ByHand) -> None:
     await running(db)
     for key_lane in (-7, -8):
         await keyed(db, key_lane, BUCKET, turn=True)
         await keyed(db, key_lane, BUCKET, turn=False)
+    await keyed(db, -9, BUCKET, turn=False)
     await db.run(move(JOB, State.SUCCEEDED))
-    assert await turns(db) == [(-8, False), (-8, True), (-7, False), (-7, True)]
+    assert await turns(db) == [(lane, turn) for lane in (-9, -8, -7) for turn in (False, True)]
 
 
 async def test_a_lane_gets_another_turn_while_a_claim_ends_the_one_it_has(
