@@ -144,7 +144,7 @@ async def test_the_claim_itself_deletes_the_row_of_a_job_that_it_claims(postgres
 
 CROWD = f"""
 INSERT INTO holdfast_ready (lane, priority, hooked, id, run_at)
-SELECT CASE WHEN n % 2 = 0 THEN 1 ELSE n END, CASE WHEN n % 2 = 0 THEN n % 50 + 1 ELSE 0 END, FALSE,
+SELECT CASE WHEN n % 2 = 0 THEN -7 ELSE n END, CASE WHEN n % 2 = 0 THEN n % 50 + 1 ELSE 0 END, FALSE,
        gen_random_uuid(), now()
   FROM generate_series(1, 20000) AS n;
 INSERT INTO holdfast_key_lanes (lane, key_lane, bucket, turn_at)
