@@ -272,3 +272,25 @@ async def test_a_transaction_that_commits_late_is_not_skipped(fresh_postgres_url
     finally:
         await connection.close()
         await engine.close()
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+async def test_each_claim_that_has_ended_is_one_attempt_whatever_the_job_did_besides(
+    engine: Engine, worker: str
+) -> None:
+    """It reports progress, waits, is queued again by hand, is asked to cancel, and is running again."""
+    lease = await run(engine, worker)
+    beside = await run(engine, worker)
+    await engine.progress(worker, Progress(id=lease.id, token=lease.token, step="one"))
+    await engine.fail(worker, lease.id, lease.token, "E", retry_after_seconds=60)
+    await engine.requeue(lease.id)
+    [again] = await engine.claim(worker)
+    await engine.progress(worker, Progress(id=again.id, token=again.token, step="two"))
+    await engine.cancel(again.id)
+    await engine.release(worker, again.id, again.token)
+    await engine.complete(worker, beside.id, beside.token)
+    found = [(attempt.epoch, attempt.token, attempt.outcome) for attempt in await engine.reads.attempts(lease.id)]
+    assert found == [(1, lease.token, "failed"), (2, again.token, "canceled")]
+    assert [attempt.token for attempt in await engine.reads.attempts(beside.id)] == [beside.token]

@@ -200,7 +200,7 @@ LISTS = ["tests/engine/test_lists_of_jobs.py", "tests/engine/test_due_work.py", 
 CLOSE_IN_SCHEMA = {
     **{f"holdfast_drop_{what}": LISTS for what in ("stale_ready", "claim_batches")},
     **{f"holdfast_{what}": LISTS for what in ("running", "open_jobs", "ready")},
-    "holdfast_attempts": ["tests/engine/test_reads.py", "tests/known/test_past_workers.py"],
+    "holdfast_attempts": ["tests/engine/test_reads.py", "tests/engine/test_prune.py"],
 }
 TRIGGERS = ["tests/store/test_job_triggers.py"]
 EVERY = [

@@ -1,6 +1,7 @@
 """Each predicate of the triggers on jobs: which rows they refuse, and which lists, units and parents they change."""
 
 import json
+import sqlite3
 from typing import Any
 
 import pytest
@@ -175,6 +176,21 @@ async def test_a_move_reads_only_its_own_rows_of_long_lists(postgres: Any, chang
     assert pages < 60
 
 
+async def test_the_end_of_a_job_reads_only_the_lanes_of_its_key(fresh_sqlite_url: str) -> None:
+    """SQLite counts the steps of its programs, those of the triggers among them."""
+    async with by_hand(fresh_sqlite_url) as db:
+        await running(db)
+        numbers = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 5000)"
+        row = "1, -100 - n, 'key:default ' || n, CASE WHEN n % 2 = 0 THEN {t} END"
+        columns = "lane, key_lane, bucket, turn_at"
+        await db.run(f"INSERT INTO holdfast_key_lanes ({columns}) {numbers} SELECT {row} FROM n")
+        steps: list[int] = []
+        connection: sqlite3.Connection = db.connection  # type: ignore[attr-defined]
+        connection.set_progress_handler(lambda: steps.append(100), 100)
+        await db.run(move(JOB, State.SUCCEEDED))
+        assert sum(steps) < 2000
+
+
 def _pages(plan: str) -> int:
     [top] = json.loads(plan)
     return int(top["Plan"]["Shared Hit Blocks"]) + int(top["Plan"]["Shared Read Blocks"])
@@ -223,6 +239,26 @@ async def test_a_lane_without_jobs_before_has_no_place_of_another(db: ByHand) ->
     await keyed(db, -8, "key:default b", turn=True, since="{t}")
     await db.run(insert(JOB, moves=ALL_MOVES, **KEYED))
     assert await db.run("SELECT since FROM holdfast_key_lanes WHERE key_lane = -7") == [(None,)]
+
+
+async def test_only_a_job_that_was_not_claimable_before_opens_its_lane(db: ByHand) -> None:
+    """Whether other lanes are open or not."""
+    await keyed(db, -8, "key:default b", turn=True)
+    await db.run(insert(JOB, moves=ALL_MOVES, **KEYED, due="FALSE"))
+    assert await turns(db) == [(-8, True)]
+    await db.run("UPDATE holdfast_jobs SET due = TRUE")
+    assert await turns(db) == [(-8, True), (-7, True)]
+    await db.run("DELETE FROM holdfast_key_lanes")
+    await db.run("UPDATE holdfast_jobs SET due = TRUE")
+    assert await turns(db) == []
+
+
+async def test_a_running_job_whose_state_is_written_again_keeps_its_units(db: ByHand) -> None:
+    await running(db)
+    await keyed(db, -7, BUCKET, turn=False)
+    await db.run("UPDATE holdfast_jobs SET state = state, percent = 50")
+    assert len(await db.run("SELECT 1 FROM holdfast_limit_units")) == 1
+    assert await turns(db) == [(-7, False)]
 
 
 async def test_freed_units_give_a_turn_to_each_lane_that_waits_and_no_second_to_one_that_has_it(db: ByHand) -> None:
