@@ -521,7 +521,6 @@ CREATE VIEW holdfast_attempts AS
            ended.to_state, ended.reason, ended.data AS error
       FROM holdfast_events AS claim
       JOIN holdfast_events AS ended ON ended.job_id = claim.job_id
-                                   AND ended.seq > claim.seq
                                    AND ended.epoch = claim.epoch
                                    AND ended.from_state = 'running'
      WHERE claim.verb = 'claim'
