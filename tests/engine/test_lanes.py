@@ -9,7 +9,8 @@ from holdfast.engine import Engine
 from holdfast.errors import WorkerDisabled
 from holdfast.model import NewJob
 from holdfast.model.limits import Limit
-from holdfast.store.queries import Query
+from holdfast.store import Row
+from holdfast.store.queries import Query, q
 
 WINDOW = 4
 
@@ -19,6 +20,43 @@ def small(engine: Engine) -> Engine:
     """One read of a claim sees four lanes."""
     engine.ctx.limits = replace(engine.ctx.limits, lanes_max=WINDOW)
     return engine
+
+
+async def listed(engine: Engine, worker: str, **asked: Any) -> list[Row]:
+    """What one read of a claim lists."""
+    asked = {"after": 0, "by_tenant": False, "named": False, "queues": None, "types": None, "limit": 9, **asked}
+    return await engine.store.read(lambda tx: tx.all(engine.ctx.mine(q.open_lanes), worker=worker, **asked))
+
+
+async def test_open_lanes_lists_each_lane_once_or_those_of_the_asked_queues_and_types(
+    engine: Engine, worker: str
+) -> None:
+    """Lanes that are not for the worker count as listed, and have no type."""
+    for name in "ab":
+        await engine.create(NewJob(type=name))
+    await engine.create(NewJob(type="c", queue="other"))
+
+    async def types(**asked: Any) -> list[str | None]:
+        rows = await listed(engine, worker, **asked)
+        assert all(row["id"] is not None for row in rows)
+        return [row["type"] for row in rows]
+
+    assert await types() == ["a", "b", "c"]
+    assert await types(types=["a", "c"]) == ["a", None, "c"]
+    assert await types(types=["a", "c"], named=True) == ["a", "c"]
+    assert await types(queues=["other"], named=True) == ["c"]
+    [first, *_] = await listed(engine, worker)
+    assert await types(types=["a", "c"], named=True, after=first["id"]) == ["c"]
+    assert await types(after=first["id"]) == ["b", "c"]
+
+
+async def test_open_lanes_lists_the_lanes_for_one_worker(engine: Engine, worker: str) -> None:
+    await engine.create(NewJob(type="a", requires=["gpu"]))
+    await engine.create(NewJob(type="b"))
+    able, disabled = [(await engine.workers.register(capabilities={"gpu": True})).id for _ in range(2)]
+    await engine.workers.disable(disabled)
+    for who, types in ((worker, [None, "b"]), (able, ["a", "b"]), (disabled, [None, None])):
+        assert [row["type"] for row in await listed(engine, who)] == types
 
 
 async def fill(engine: Engine, lanes: int, *, each: int = 1, **job: Any) -> None:

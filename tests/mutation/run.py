@@ -66,7 +66,12 @@ LIMITS = (
 CLOSE = {
     "schema": ["tests/store/test_constraints.py", "tests/store/test_schema.py", "tests/store/test_limits.py"],
     **dict.fromkeys(LIMITS, LIMITED),
-    "open_lanes": ["tests/engine/test_guards.py", "tests/engine/test_claim.py", "tests/store/test_plans.py"],
+    "open_lanes": [
+        "tests/engine/test_lanes.py",
+        "tests/engine/test_guards.py",
+        "tests/engine/test_claim.py",
+        "tests/store/test_plans.py",
+    ],
     "claim_jobs": [
         *KNOWN["spoilt"],
         "tests/engine/test_claim.py",
