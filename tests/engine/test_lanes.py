@@ -34,7 +34,7 @@ async def test_open_lanes_lists_each_lane_once_or_those_of_the_asked_queues_and_
     """Lanes that are not for the worker count as listed, and have no type."""
     for name in "ab":
         await engine.create(NewJob(type=name))
-    await engine.create(NewJob(type="c", queue="other"))
+    await engine.create(NewJob(type="c", queue="other", tenant="other"))
 
     async def types(**asked: Any) -> list[str | None]:
         rows = await listed(engine, worker, **asked)
