@@ -8,6 +8,7 @@ from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model import NewJob
+from holdfast.model.key import Kind, NewKey
 from holdfast.model.reports import HeldLease
 from holdfast.store import q
 from holdfast.store.queries import Query
@@ -145,6 +146,17 @@ async def test_instances_lists_the_processes_that_hold_jobs(engine: Engine, work
     assert sorted(await engine.polls.instances()) == ["a", "b"]
     assert sorted(await engine.polls.instances(["b", "c"])) == ["b"]
     assert {"a", "b"} <= set(await engine.polls.claiming_instances()) <= {"a", "b", "c"}
+
+
+async def test_claiming_instances_and_instances_leave_out_the_processes_of_workers_with_a_key(
+    engine: Engine, worker: str
+) -> None:
+    """They use HTTP, choose these names themselves and hold no lock that shows whether they live."""
+    remote = (await engine.workers.register()).id
+    await engine.keys.create(NewKey(kind=Kind.WORKER, worker_id=remote))
+    await run(engine, worker, instance="here")
+    await run(engine, remote, instance="there")
+    assert await engine.polls.claiming_instances() == await engine.polls.instances() == ["here"]
 
 
 async def test_held_by_lists_the_leases_of_one_process(engine: Engine, worker: str) -> None:

@@ -85,7 +85,7 @@ CLOSE = {
         read: ["tests/engine/test_poll.py", "tests/store/test_plans.py"]
         for read in ("claimable", "held_by", "still_held")
     },
-    "instances": ["tests/store/test_plans.py", "tests/engine/test_poll.py", "tests/known/test_instance_names.py"],
+    "instances": ["tests/engine/test_poll.py", "tests/store/test_plans.py", "tests/known/test_instance_names.py"],
     **{f"top_{what}": ["tests/store/test_top.py"] for what in TOP},
     **{f"bench_{what}": ["tests/store/test_bench.py"] for what in ("left", "waiting", "done", "finished")},
     "waiting_lanes": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
