@@ -171,6 +171,15 @@ async def test_held_by_lists_the_leases_of_one_process(engine: Engine, worker: s
     assert await engine.polls.held_by(worker, "a") == [held(mine[0])]
 
 
+async def test_still_held_lists_only_jobs_that_run(engine: Engine, worker: str) -> None:
+    """One that has ended keeps the worker of its last lease."""
+    done, fine = [await run(engine, worker) for _ in range(2)]
+    await engine.complete(worker, done.id, done.token)
+    asked = {"ids": [done.id, fine.id], "worker": worker}
+    rows = await engine.store.read(lambda tx: tx.all(q.still_held, **asked))
+    assert [row["id"] for row in rows] == [fine.id]
+
+
 async def test_to_stop_lists_canceled_and_lost_leases(engine: Engine, worker: str, clock: MovableClock) -> None:
     """Canceled, finished, reaped, of another worker, unknown, malformed; a valid lease is not listed."""
     fine, canceled, done, lost = [await run(engine, worker, instance=name) for name in ("a", "a", "a", "b")]
