@@ -178,6 +178,16 @@ async def test_open_key_lanes_lists_each_lane_once_and_only_lanes_that_have_turn
     assert await key_lanes(engine, worker, named=True, queues=["other"]) == []
 
 
+async def test_open_key_lanes_lists_no_turns_of_lanes_that_are_not_for_the_worker(engine: Engine, worker: str) -> None:
+    await crawl_by_domain(engine)
+    await crawl(engine, "a")
+    await crawl(engine, "b", requires=["gpu"])
+    able = (await engine.workers.register(capabilities={"gpu": True})).id
+    assert await key_lanes(engine, worker) == [("crawl", "key:crawl a"), (None, None)]
+    assert await key_lanes(engine, able) == [("crawl", "key:crawl a"), ("crawl", "key:crawl b")]
+    assert await key_lanes(engine, able, types=["other"]) == [(None, None)] * 2
+
+
 async def test_keyed_lanes_are_not_open_to_a_disabled_worker(engine: Engine, worker: str) -> None:
     await crawl_by_domain(engine)
     await crawl(engine, "a")
