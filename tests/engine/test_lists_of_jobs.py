@@ -323,6 +323,16 @@ async def ready(engine: Engine) -> list[str]:
     return [row["id"] for row in await ask(engine, "SELECT id FROM holdfast_ready ORDER BY id")]
 
 
+async def test_claimable_jobs_leaves_out_a_job_with_a_stale_row(engine: Engine) -> None:
+    """As a claim of a job type with hooks does."""
+    stale, good = [await engine.create(NewJob(type="n")) for _ in range(2)]
+    lane = (await engine.reads.get(stale.id)).lane
+    await leave_row(engine, stale.id)
+    asked = {"lane": lane, "floor": -100, "ceiling": 100, "waits": 0.0, "most": 9}
+    rows = await engine.store.write(lambda tx: tx.all(engine.ctx.mine(q.claimable_jobs), **asked))
+    assert [row["id"] for row in rows] == [good.id]
+
+
 async def test_a_stale_row_hides_nothing_and_is_deleted(engine: Engine, worker: str) -> None:
     """It is the head of its lane, and the only job behind it has a lower priority."""
     stale = await engine.create(NewJob(type="n", priority=5))

@@ -93,7 +93,7 @@ CLOSE = {
     "recent_deaths": ["tests/cli/test_doctor.py", "tests/store/test_plans.py"],
     "hold_job": ["tests/store/test_guards.py"],
     "lock_job": ["tests/engine/test_withdraw.py"],
-    "claimable_jobs": [*HOOKS, "tests/engine/test_claim_guards.py"],
+    "claimable_jobs": [*HOOKS, "tests/engine/test_claim_guards.py", "tests/engine/test_lists_of_jobs.py"],
     "defer_jobs": ["tests/engine/test_claim_guards.py"],
     "claim_found": ["tests/engine/test_withdraw.py", "tests/engine/test_claim_guards.py"],
     "due_retries": [*HOOKS, "tests/store/test_plans.py"],
