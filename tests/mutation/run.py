@@ -66,6 +66,13 @@ LIMITS = (
 CLOSE = {
     "schema": ["tests/store/test_constraints.py", "tests/store/test_schema.py", "tests/store/test_limits.py"],
     **dict.fromkeys(LIMITS, LIMITED),
+    **{
+        query: ["tests/store/test_limit_rows.py", *LIMITED]
+        for query in (
+            *("limits", "limit", "lock_limit", "drop_limit", "limits_of_job", "limit_usage", "lock_limits"),
+            *("weights", "set_weight", "changed_limits"),
+        )
+    },
     "open_lanes": [
         "tests/engine/test_lanes.py",
         "tests/engine/test_guards.py",
