@@ -286,6 +286,8 @@ def killer_of(mutant: Mutant) -> str | None:
 
 def close_to(mutant: Mutant) -> list[str]:
     close = HOOKS if "{mine" in mutant.name or "{not held back" in mutant.name else []
+    if "{lock_timeout}" in mutant.name:
+        close = ["tests/known/test_group_commit.py"]
     if found := re.match(r"\w+ schema: (?:without trigger )?(holdfast_\w+)(?:/| without|$)", mutant.name):
         close = CLOSE_IN_SCHEMA.get(found[1], TRIGGERS)
     return [*close, *CLOSE.get(mutant.area, GUARDS)]
