@@ -56,6 +56,28 @@ async def test_a_job_is_deleted_only_after_its_key_was_kept_for_a_minute(
     assert await ask(engine, "SELECT id FROM holdfast_jobs") == []
 
 
+async def test_jobs_by_key_lists_each_job_once_before_and_after_it_is_pruned(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    """While the key of a job is kept and the job is not yet deleted, the job answers. Each tenant has its own keys."""
+    wanted = [("default", "k"), ("default", "other"), ("acme", "k")]
+    made = {key: (await engine.create(request(tenant=key[0], idempotency_key=key[1]))).id for key in wanted}
+    for key in wanted[:2]:
+        await engine.cancel(made[key])
+
+    async def found(*asked: tuple[str, str]) -> list[tuple[tuple[str, str], str]]:
+        rows = await engine.store.read(lambda tx: tx.all(q.jobs_by_key, asked=list(asked)))
+        return sorted(((row["whose"], row["key"]), row["id"]) for row in rows)
+
+    assert await found(*wanted) == sorted(made.items())
+    assert await engine.maintenance.prune(AT_ONCE) == 2
+    assert await found(*wanted) == sorted(made.items())
+    clock.advance(SEEN_SECONDS)
+    assert await engine.maintenance.prune(AT_ONCE) == 2
+    assert await found(*wanted) == sorted(made.items())
+    assert await found(wanted[0], ("acme", "other")) == [(wanted[0], made[wanted[0]])]
+
+
 async def test_a_canceled_job_is_deleted_after_its_key_was_kept(engine: Engine, clock: MovableClock) -> None:
     first = await engine.create(request())
     await engine.cancel(first.id)
