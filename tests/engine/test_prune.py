@@ -7,6 +7,7 @@ from holdfast.engine import Engine, EngineLimits, Progress, Retention
 from holdfast.errors import Invalid, NotFound
 from holdfast.lifecycle import FINAL, Lifecycles, State
 from holdfast.model import NewJob, Part
+from holdfast.store import q
 from tests.engine.steps import ask, bring, run
 
 DAY = 86_400
@@ -123,6 +124,24 @@ async def test_only_the_attempts_of_pruned_jobs_are_recorded_apart(
     clock.advance(DAY)
     assert await engine.maintenance.prune(Retention(succeeded=DAY)) == 1
     assert await recorded(engine) == [gone.id]
+
+
+async def test_old_attempts_lists_the_jobs_of_those_that_ended_long_enough_ago(
+    engine: Engine, worker: str, clock: MovableClock
+) -> None:
+    jobs = []
+    for _ in range(2):
+        lease = await run(engine, worker)
+        await engine.complete(worker, lease.id, lease.token)
+        jobs.append(lease.id)
+        clock.advance(DAY)
+    assert await engine.maintenance.prune(Retention(succeeded=0)) == 2
+
+    async def old(days: int) -> list[str]:
+        asked = {"keep_seconds": days * DAY, "limit": 9}
+        return [row["job_id"] for row in await engine.store.write(lambda tx: tx.all(q.old_attempts, **asked))]
+
+    assert [await old(days) for days in (3, 2, 1)] == [[], jobs[:1], jobs]
 
 
 async def test_the_retention_of_an_attempt_counts_from_its_end(
