@@ -81,6 +81,54 @@ async def test_a_key_that_was_freed_can_be_made_live_again(db: ByHand) -> None:
     assert await db.refuses(insert(OTHER, idempotency_key="'k'", key_live="TRUE")) == "constraint"
 
 
+FULL = {"percent": "100"}  # as the engine completes a job: PostgreSQL checks that in a way of its own
+
+
+@pytest.mark.parametrize(
+    ("wrong", "refusal"),
+    [
+        ("moved_by = 'system'", "HF003"),
+        ("epoch = epoch + 1", "HF001"),
+        *((f"percent = {value}", "constraint") for value in (-1, 101)),
+        *((f"due = {value}", "constraint") for value in ("TRUE", "FALSE")),
+        *(
+            ("attempt = 6", "constraint"),
+            ("finished_at = NULL", "constraint"),
+            ("lease_expires_at = {t}", "constraint"),
+        ),
+    ],
+)
+async def test_a_complete_with_a_wrong_column_is_refused(db: ByHand, wrong: str, refusal: str) -> None:
+    await db.run(insert(JOB, moves=ALL_MOVES))
+    await db.run(move(JOB, State.RUNNING, attempt="1"))
+    name, _, value = wrong.partition(" = ")
+    assert await db.refuses(move(JOB, State.SUCCEEDED, **{**FULL, name: value})) == refusal
+    await db.run(move(JOB, State.SUCCEEDED, **FULL))
+
+
+async def test_a_job_is_completed_only_if_its_lifecycle_and_state_allow_it(db: ByHand) -> None:
+    succeeding = BIT[State.RUNNING, State.SUCCEEDED]
+    rows = [insert(JOB, State.RUNNING, moves=ALL_MOVES - succeeding), insert(OTHER, State.QUEUED, moves=ALL_MOVES)]
+    rows.append(insert(THIRD, State.RUNNING, moves=succeeding))
+    await insert_anyhow(db, rows)
+    for job in (JOB, OTHER):
+        assert await db.refuses(move(job, State.SUCCEEDED, **FULL)) == "HF001"
+    await db.run(move(THIRD, State.SUCCEEDED, **FULL))
+
+
+async def test_a_complete_frees_the_units_of_a_job_that_holds_some(db: ByHand) -> None:
+    await running(db)
+    await keyed(db, -7, BUCKET, turn=False)
+    await db.run(move(JOB, State.SUCCEEDED, **FULL))
+    assert await db.run("SELECT 1 FROM holdfast_limit_units") == []
+    assert await turns(db) == [(-7, False), (-7, True)]
+
+
+async def test_a_complete_makes_the_parent_of_the_job_due(db: ByHand) -> None:
+    await family(db)
+    assert await moved(db, move(JOB, State.SUCCEEDED, **FULL)) == [OTHER]
+
+
 # -- the list of claimable jobs ---------------------------------------------------------------------------------------
 
 READY = "SELECT CAST(id AS text), lane, priority, hooked, run_at FROM holdfast_ready ORDER BY id, lane"
