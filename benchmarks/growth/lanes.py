@@ -20,6 +20,8 @@ from holdfast.model.limits import Limit
 
 LANES_MAX = 1.5  # times the cost with one lane
 KEYS_MAX = 1.3
+WITHOUT_LIMITS_MAX = 1.05
+TURNS, BY_CLAIM = 5, 100
 KEYS = "limit keys"
 PER_KEY = Limit(concurrency=1_000_000)  # counted at each claim, and never reached
 BY: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -52,7 +54,29 @@ async def limit_keys(store: str, machine: Host, sizes: Sizes) -> list[Figure]:
     """Jobs of as many limit keys as `sizes.lanes`, beside as many jobs of one key."""
     one = await _costs(machine, sizes, lanes=1, by=KEYS)
     many = await _costs(machine, sizes, lanes=sizes.lanes, by=KEYS)
-    return _compared(f"{sizes.lanes:,} {KEYS}", "key", many, one, KEYS_MAX)
+    compared = _compared(f"{sizes.lanes:,} {KEYS}", "key", many, one, KEYS_MAX)
+    return [*compared, await _beside_a_limited_type(machine, sizes)]
+
+
+async def _beside_a_limited_type(machine: Host, sizes: Sizes) -> Figure:
+    """Claims by 100 of a type without limits, in turns with and without a limit on another type."""
+    times, costs = max(1, sizes.claims // 10), dict[bool, list[Cost]]({True: [], False: []})
+    async with machine.fresh() as database:
+        calls = await EngineCalls.open(database)
+        try:
+            await _fill(calls, 1, "queues", least=BY_CLAIM * times * TURNS * 2)
+            for limited in (True, False) * TURNS:
+                await calls.engine.job_limits.set("type:another", Limit(concurrency=1) if limited else None, by="bench")
+                costs[limited].append(await _cost(database, lambda: calls.claim(BY_CLAIM), times, BY_CLAIM))
+        finally:
+            await calls.close()
+    best = {limited: min(costs[limited]) for limited in costs}
+    return Figure(
+        "no limits, beside a limited type: claim by 100, times alone",
+        best[True].milliseconds / best[False].milliseconds,
+        WITHOUT_LIMITS_MAX,
+        details={"beside": best[True]._asdict(), "alone": best[False]._asdict()},
+    )
 
 
 def _compared(what: str, each: str, many: dict[str, Cost], one: dict[str, Cost], most: float) -> list[Figure]:
