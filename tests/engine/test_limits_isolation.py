@@ -10,6 +10,7 @@ from holdfast.engine import Engine
 from holdfast.ids import Ids
 from holdfast.model import NewJob
 from holdfast.store import open_store
+from holdfast.store.advisory_locks import NAMESPACE
 from holdfast.store.queries import Query
 from tests.engine.limiting import crawl, crawl_by_domain, declare, domains, end, limit
 
@@ -86,3 +87,17 @@ async def test_claims_do_not_wait_for_a_transaction_that_creates_jobs_of_a_limit
         [lease] = await engine.claim(worker, limit=9)
         await end(engine, worker, lease)
     assert domains(await engine.claim(worker, limit=9)) == ["a"]
+
+
+async def test_a_claim_that_hangs_stops_only_the_keys_that_it_counts(
+    engine: Engine, worker: str, connection: asyncpg.Connection
+) -> None:
+    """Other claims find the keys behind them, also those that look at few keys."""
+    await crawl_by_domain(engine)
+    await crawl(engine, *"abcdefghij")
+    async with connection.transaction():
+        for key in "abcde":
+            lock = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
+            assert await connection.fetchval(lock, f"{NAMESPACE}:limit:key:crawl {key}")
+        found = [domain for _ in range(5) for domain in domains(await engine.claim(worker))]
+    assert sorted(found) == [*"fghij"]

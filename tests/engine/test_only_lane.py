@@ -1,13 +1,17 @@
 """A claim takes from the only lane with jobs without reading the lanes, and only while it is the only one."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from holdfast.clock import MovableClock
-from holdfast.engine import Engine, lane_scope
+from holdfast.engine import Engine, claim, lane_scope
 from holdfast.model import Lease, NewJob
 from holdfast.model.limits import Limit
+from holdfast.store.queries import Query
+
+RUNNING = Query("running", "SELECT id FROM holdfast_running")
 
 
 @pytest.fixture
@@ -84,7 +88,8 @@ def behind(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     if engine.store.transaction_class.one_writer:
         pytest.skip("SQLite keeps no rows of jobs that were taken")
     monkeypatch.setattr(lane_scope, "BEHIND_JOBS_MIN", 1)
-    monkeypatch.setattr(lane_scope, "BEHIND_SECONDS", 60.0)
+    monkeypatch.setattr(claim, "BEHIND_SECONDS", 60.0)
+    monkeypatch.setattr(lane_scope, "LOOK_TIMES", 0)
     monkeypatch.setattr(lane_scope, "UNREAD_SECONDS", 60.0)
     transaction, ways = engine.store.transaction_class, list[bool]()
     original = transaction.all
@@ -151,7 +156,7 @@ async def test_older_jobs_are_found_after_a_while_although_there_are_jobs_behind
     engine: Engine, worker: str, behind: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await engine.create_many([NewJob(type="t") for _ in range(20)])
-    monkeypatch.setattr(lane_scope, "BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(claim, "BEHIND_SECONDS", 0.0)
     monkeypatch.setattr(lane_scope, "SELDOM_TIMES", 0)
     [old, _] = await taken(engine, worker)
     await taken(engine, worker)
@@ -199,3 +204,26 @@ async def test_a_lease_that_expires_is_found_by_claims_behind_a_later_job(
     await engine.maintenance.requeue_due()
     found = [lease.id for _ in range(3) for lease in await taken(engine, worker)]
     assert sorted(found) == sorted(lost)
+
+
+async def test_claims_of_one_worker_at_the_same_time_lose_no_lease(
+    engine: Engine, worker: str, behind: list[bool]
+) -> None:
+    """One that finds too few forgets where the others begin."""
+    await engine.create_many([NewJob(type="t") for _ in range(60)])
+    leases = [lease for _ in range(3) for lease in await taken(engine, worker)]
+    assert behind[-1]
+    for found in await asyncio.gather(*(taken(engine, worker, 40 if n % 2 else 2) for n in range(6))):
+        leases += found
+    running = await engine.store.read(lambda tx: tx.all(RUNNING))
+    assert sorted(lease.id for lease in leases) == sorted(row["id"] for row in running)
+
+
+async def test_a_worker_that_registers_again_gets_no_jobs_that_it_may_not_run(
+    engine: Engine, clock: MovableClock
+) -> None:
+    worker = (await engine.workers.register(name="w", capabilities={"gpu": True})).id
+    await engine.create_many([NewJob(type="t", requires=["gpu"]) for _ in range(9)])
+    assert await engine.claim(worker)
+    await engine.workers.register(id=worker, name="w", capabilities={})
+    assert await engine.claim(worker) == []

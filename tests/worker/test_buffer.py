@@ -72,11 +72,29 @@ def test_no_job_is_looked_at_when_the_count_is_asked_for() -> None:
     assert len(asked) == 100, "once for each job"
 
 
-def test_the_jobs_of_a_tenant_that_has_none_in_the_buffer_come_first() -> None:
-    large = [Run(tenant="large") for _ in range(6)]
-    small = [Run(tenant="small", needs_child=True) for _ in range(3)]
-    buffer: Any = buffer_of(large[:4])  # type: ignore[arg-type]
-    buffer.extend([large[4], *small[:2]])
-    buffer.extend([small[2], large[5]])
-    assert list(buffer) == [*small[:2], *large[:5], small[2], large[5]]
-    assert buffer.for_children == 3
+def test_tenants_take_turns_and_each_keeps_its_order() -> None:
+    large = [Run(tenant="large") for _ in range(4)]
+    small, other = [Run(tenant="small", needs_child=True) for _ in range(2)], Run(tenant="other")
+    buffer: Any = buffer_of([*large, *small])
+    buffer.extend([other])
+    order = [large[0], small[0], other, large[1], small[1], large[2], large[3]]
+    assert list(buffer) == order
+    first = [buffer.pop_first() for _ in range(3)]
+    assert first == order[:3]
+    buffer.put_back(first[:2])
+    assert list(buffer) == [large[0], small[0], large[1], small[1], large[2], large[3]]
+    buffer.remove(small[0])
+    buffer.discard({large[0], small[1]})
+    assert list(buffer) == large[1:]
+    assert (len(buffer), buffer.for_children) == (3, 0)
+
+
+def test_new_tenants_do_not_overtake_those_that_wait() -> None:
+    """With many tenants of one job each, the oldest starts first."""
+    runs = [Run(tenant=f"tenant-{number}") for number in range(9)]
+    buffer: Any = buffer_of(runs[:4])
+    started = []
+    for run in runs[4:]:
+        buffer.extend([run])
+        started.append(buffer.pop_first())
+    assert started == runs[:5]

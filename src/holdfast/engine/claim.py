@@ -10,7 +10,7 @@ from holdfast.engine.context import EngineContext
 from holdfast.engine.declare import adopt_lane
 from holdfast.engine.fail import fail
 from holdfast.engine.hooks.claim import Wanted, claim_plain, claim_with_hooks
-from holdfast.engine.lane_scope import LaneScope
+from holdfast.engine.lane_scope import BEHIND_SECONDS, LaneScope
 from holdfast.engine.lanes import Window, aged
 from holdfast.engine.limited import Taken, limits_asked, take_limited
 from holdfast.engine.turns import PRIORITY_MAX, PRIORITY_MIN, Turn, heads_of, in_order, in_turn
@@ -54,7 +54,7 @@ async def claim(
                 if len(leases) >= limit:
                     break
                 continue
-            window, seen = seen or await scope.open_lanes(tx, limit - leased), None
+            window, seen = seen or await scope.open_lanes(tx, limit - leased + len(busy)), None
             committed: list[Row] = []
             try:
                 taken = await _take(tx, ctx, _without(window, busy), limit - leased, holder, committed)
@@ -103,14 +103,18 @@ async def _take_from_only(
     takes nothing if it is not."""
     if (only := scope.only) is None:
         return []
-    began, last = ctx.clock.monotonic(), scope.last_taken
-    priorities = (PRIORITY_MIN, PRIORITY_MAX) if last is None else (last.priority, last.priority)
-    wanted = [(only, *priorities, 0.0, limit)]
-    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only, after=last)
-    if last is not None:
-        scope.took_behind(rows, limit)
-    elif not tx.one_writer:
-        scope.took_first(rows, limit, ctx.clock.monotonic() - began)
+    if (last := scope.last_taken) is not None:
+        if await scope.elsewhere(tx, only, last):
+            return []
+        wanted = [(only, last.priority, last.priority, 0.0, limit)]
+        rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, after=last.id)
+        scope.took(rows, limit, last.until)
+        return rows
+    began = ctx.clock.monotonic()
+    wanted = [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)]
+    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only)
+    if not tx.one_writer:
+        scope.took(rows, limit, scope.seldom(began, BEHIND_SECONDS))
     return rows
 
 

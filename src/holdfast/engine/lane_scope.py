@@ -13,11 +13,12 @@ from holdfast.store import Row, Tx, q
 
 SCOPES_MAX = 1000  # of claims of this process, remembered
 TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
-# How long the only lane is not read again: the worker may register again, with other capabilities. And how long claims
-# take what is behind the job taken last: jobs of this lane that are older are not seen meanwhile. Both longer if the
-# read or the claim from the beginning took long, because a transaction keeps dead rows: then few claims wait for one.
+# How long the only lane is not read again: another server may have changed something about it. And how long claims take
+# what is behind the job taken last: older jobs of this lane are not seen meanwhile. Both longer if the read, or the
+# claim from the beginning, took long because a transaction keeps dead rows: then few claims wait for one. Looks for
+# jobs that are more urgent, or of other lanes, are less rare.
 UNREAD_SECONDS, BEHIND_SECONDS = 1.0, 0.05
-SELDOM_TIMES, SELDOM_MAX_SECONDS = 100, 20.0
+SELDOM_TIMES, SELDOM_MAX_SECONDS, LOOK_TIMES = 100, 20.0, 20
 BEHIND_JOBS_MIN = 2_000  # so many rows are soon walked over; each connection has to plan another statement
 
 _Known = TypeVar("_Known")
@@ -47,22 +48,34 @@ class LaneScope:
             return None
         return last
 
-    def took_first(self, rows: list[Row], wanted: int, seconds: float) -> None:
-        """A claim from the beginning of the only lane took these, in so many seconds."""
-        self._keep_last(rows, wanted, self._ctx.clock.monotonic() + _seldom(seconds, BEHIND_SECONDS))
+    async def elsewhere(self, tx: Tx, lane: int, last: LastTaken) -> bool:
+        """Whether there are more urgent jobs, or jobs of other lanes: then the lanes are read."""
+        began = self._ctx.clock.monotonic()
+        if began < last.looked_until:
+            return False
+        found = await tx.one(q.jobs_elsewhere, lane=lane, priority=last.priority)
+        if found is not None and found["found"]:
+            self._ctx.last_taken.pop(self._key, None)
+            return True
+        seen = last._replace(looked_until=self.seldom(began, look=True))
+        _remember(self._ctx.last_taken, self._key, seen)
+        return False
 
-    def took_behind(self, rows: list[Row], wanted: int) -> None:
-        self._keep_last(rows, wanted, self._ctx.last_taken[self._key].until)
+    def seldom(self, began: float, least: float = 0.0, *, look: bool = False) -> float:
+        """Until when a read that has begun then is not repeated: the longer it took, the longer. `look`: for a look."""
+        now, times = self._ctx.clock.monotonic(), LOOK_TIMES if look else SELDOM_TIMES
+        return now + max(least, min((now - began) * times, SELDOM_MAX_SECONDS))
 
-    def _keep_last(self, rows: list[Row], wanted: int, until: float) -> None:
-        if len(rows) < wanted:  # the next claim begins at the beginning
+    def took(self, rows: list[Row], wanted: int, until: float) -> None:
+        """A claim took these from the only lane. The next ones begin behind them until then, unless it wanted more."""
+        if len(rows) < wanted:
             self._ctx.last_taken.pop(self._key, None)
             return
         before = self._ctx.last_taken.get(self._key)
         priority = min(row["priority"] for row in rows)
         last = max(row["id"] for row in rows if row["priority"] == priority)
-        jobs = len(rows) + (before.jobs if before else 0)
-        _remember(self._ctx.last_taken, self._key, LastTaken(priority, last, until, jobs))
+        jobs, looked = (before.jobs, before.looked_until) if before else (0, 0.0)
+        _remember(self._ctx.last_taken, self._key, LastTaken(priority, last, until, looked, jobs + len(rows)))
 
     def next_turns(self, jobs: int) -> list[Turn]:
         """Of the lanes that an earlier claim has read: a turn for each job."""
@@ -96,8 +109,7 @@ class LaneScope:
         if window.only is None or ctx.hooks.needs_of(window.lanes[0]["type"]):
             ctx.only_lanes.pop(self._key, None)
         else:
-            now = ctx.clock.monotonic()
-            _remember(ctx.only_lanes, self._key, (window.only, now + _seldom(now - began, UNREAD_SECONDS)))
+            _remember(ctx.only_lanes, self._key, (window.only, self.seldom(began, UNREAD_SECONDS)))
         return window
 
     async def _with_keyed(self, tx: Tx, plain: Window, jobs: int) -> Window:
@@ -105,10 +117,6 @@ class LaneScope:
         keyed = await open_key_lanes(tx, ctx.mine(q.open_key_lanes), ctx.lane_cursors, jobs=jobs, **self._asked)
         complete = plain.complete and keyed.complete
         return Window([*plain.lanes, *keyed.lanes], complete, shut=keyed.shut)
-
-
-def _seldom(seconds: float, least: float) -> float:
-    return max(least, min(seconds * SELDOM_TIMES, SELDOM_MAX_SECONDS))
 
 
 def _remember(home: dict[tuple[object, ...], _Known], key: tuple[object, ...], known: _Known) -> None:

@@ -72,12 +72,14 @@ def _urgency(head: OpenHead) -> tuple[int, str]:
 
 
 class LastTaken(NamedTuple):
-    """The job of the only lane that was taken last, of those of the least priority; may be used until then. `jobs`: how
-    many this process has taken from it without finding too few."""
+    """The job of the only lane that was taken last, of those of the least priority; may be used until then.
+    `looked_until`: until then, no other jobs are looked for. `jobs`: how many this process has taken from the lane
+    without finding too few."""
 
     priority: int
     id: str
     until: float
+    looked_until: float
     jobs: int
 
 

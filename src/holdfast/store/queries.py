@@ -103,8 +103,7 @@ class Query:
 
     @cached_property
     def behind_last(self) -> Query:
-        """A claim of jobs of one priority behind the job `after`, which does not walk over those before it. It takes
-        nothing if there are more urgent ones."""
+        """A claim of jobs of one priority behind the job `after`, which does not walk over those before it."""
         return replace(self, behind=True)
 
     @cached_property

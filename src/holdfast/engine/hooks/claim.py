@@ -22,7 +22,6 @@ from holdfast.engine.hooks.moves import (
 )
 from holdfast.engine.move import move
 from holdfast.engine.preconditions import require_move
-from holdfast.engine.turns import LastTaken
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Actor, State
 from holdfast.model import Job
@@ -75,7 +74,7 @@ async def claim_plain(
     *,
     unread: bool = False,
     only: int | None = None,
-    after: LastTaken | None = None,
+    after: str | None = None,
 ) -> list[Row]:
     """Lease jobs from several lanes in one statement, without asking hooks. `unread`: if the lanes are still open;
     `only`: if this is the only lane; `after`: those behind this job."""
@@ -89,7 +88,7 @@ async def claim_plain(
         **holder,
     }
     if after is not None:
-        query, params = query.behind_last, {**params, "after": after.id, "after_priority": after.priority}
+        query, params = query.behind_last, {**params, "after": after}
     return await move(tx, ctx, query, actor=Actor.WORKER, brief=True, limit=limit, **params)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from holdfast.model.limits import is_for_each_key
 from holdfast.store import Row, Tx, q
 
-READ_MAX = 10_000  # limits; those of all keys of a type are one
+READ_MAX = 100_000  # limits; those of all keys of a type are one, and those of tenants beyond it are left out
 
 
 class LimitUse(msgspec.Struct, frozen=True, omit_defaults=True):

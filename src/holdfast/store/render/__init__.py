@@ -33,6 +33,8 @@
 {open lane}             lane `l` has the queues and types that are asked for; its queue is not paused, its limits have
                         units left
 {open to worker}        the same, and worker `w` may claim from it
+{fits worker}           worker `w` serves the tenant of lane `l` and has what its jobs require
+{other lanes:lane}      another lane than the parameter :lane has claimable jobs
 {not paused}            the queue of lane `l` is not paused
 {waits of lane}         how long jobs of lane `l` wait for a worker that they prefer, if this one is not
 {blocked:l}             a limit of the lane has no units left for a job of it
@@ -50,7 +52,7 @@
 {best of lane}          joins `best`, the most urgent jobs of each row `wanted`, and locks them; in a query
                         `behind_last`, those of one priority behind the job :after
 {picked columns}        the columns of `best`
-{still open}            if :unread, lane `wanted` is open and the worker enabled; if :only, it is the only lane
+{still open}            if :unread, lane `wanted` is open to the worker; if :only, it is the only lane
 {taken} {in taken}      the picked jobs are no longer claimable: on PostgreSQL their rows of holdfast_ready are deleted
 {found:ids}             the same for the jobs :ids
 {lane number}           a number that no other lane of tenant `t` has

@@ -68,8 +68,8 @@ _NOT_PAUSED = (
 )
 _LACKED = "EXISTS (SELECT 1 FROM {items:l.%s} AS i WHERE i.value NOT IN (SELECT value FROM {items:%s.offers} AS o))"
 _OPEN_LANE = f"{{any:queues l.queue text}} AND {{any:types l.type text}} AND {_NOT_PAUSED} AND NOT {{blocked:l}}"
-_OPEN_TO_WORKER = (
-    "{open lane} AND (w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t)) "
+_FITS_WORKER = (
+    "(w.tenants IS NULL OR l.tenant IN (SELECT value FROM {items:w.tenants} AS t)) "
     f"AND NOT {_LACKED % ('requires', 'w')}"
 )
 _WAITS = (
@@ -89,14 +89,16 @@ _MAY_TAKE = (
     "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still open}"
 )
 _BEST = f"WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling AND {_MAY_TAKE}"
-# A claim that has not read the lanes now, but a moment ago, checks that they are still open and, if there was only one,
-# that no other has jobs. It does not look at this one, whose rows may be dead: see `LaneScope.last_taken`.
+_OTHER_LANES = (
+    "((SELECT min(lane) FROM holdfast_ready WHERE lane > 0 AND lane < :{0}) IS NOT NULL "
+    "OR (SELECT max(lane) FROM holdfast_ready WHERE lane > :{0}) IS NOT NULL OR {{any keyed}})"
+)
+# A claim that has not read the lanes now, but a moment ago, checks that the worker may still claim from them and, if
+# there was only one, that no other has jobs.
 _STILL_OPEN = (
-    "(NOT :unread OR (SELECT enabled FROM holdfast_workers WHERE id = :worker) AND NOT EXISTS (SELECT 1 "
-    "FROM holdfast_lanes l WHERE l.id = wanted.lane AND ({limited:l} OR NOT {not paused}))) "
-    "AND (CAST(:only AS bigint) IS NULL "
-    "OR (SELECT min(lane) FROM holdfast_ready WHERE lane > 0 AND lane < :only) IS NULL "
-    "AND (SELECT max(lane) FROM holdfast_ready WHERE lane > :only) IS NULL AND NOT {any keyed})"
+    "(NOT :unread OR EXISTS (SELECT 1 FROM holdfast_lanes l JOIN holdfast_workers w ON w.id = :worker "
+    "WHERE l.id = wanted.lane AND w.enabled AND NOT {limited:l} AND {not paused} AND {fits worker} LIMIT 1 OFFSET 0)) "
+    "AND (CAST(:only AS bigint) IS NULL OR NOT {other lanes:only})"
 )
 _BEST_ORDER = "ORDER BY r.priority DESC, r.id LIMIT"
 _TURN_COLUMNS = ("key_lane", "bucket", "turn_at", "since")
@@ -117,13 +119,10 @@ def _locked(rows: str, order: str) -> str:
     )
 
 
-# Of one priority, behind the job :after, unless the lane has more urgent ones. The fence (OFFSET) keeps the planner
-# from walking all jobs by id.
+# Of one priority, behind the job :after. The fence (OFFSET) keeps the planner from walking all jobs by id.
 BEST_BEHIND = _locked(
     "(SELECT ctid AS place, id, run_at FROM holdfast_ready WHERE lane = wanted.lane AND priority = wanted.floor "
-    "AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id "
-    "WHERE (SELECT max(priority) FROM holdfast_ready WHERE lane = :only AND priority > :after_priority) IS NULL "
-    f"AND {_MAY_TAKE}",
+    f"AND id > :after ORDER BY id OFFSET 0) AS r JOIN holdfast_jobs ON holdfast_jobs.id = r.id WHERE {_MAY_TAKE}",
     "ORDER BY r.id LIMIT",
 )
 
@@ -137,7 +136,9 @@ SHARED: dict[str, Text] = {
     "any keyed": _ANY_KEYED,
     "has turns": _HAS_TURNS.format,
     "open lane": _OPEN_LANE,
-    "open to worker": _OPEN_TO_WORKER,
+    "fits worker": _FITS_WORKER,
+    "open to worker": "{open lane} AND {fits worker}",
+    "other lanes": _OTHER_LANES.format,
     "not paused": _NOT_PAUSED,
     "waits of lane": _WAITS,
     "next turn": _NEXT_TURN,

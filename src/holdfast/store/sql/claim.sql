@@ -100,6 +100,11 @@ UPDATE holdfast_jobs
    AND {mine}
 RETURNING {moved}
 
+-- name: jobs_elsewhere
+-- Whether claims behind the job taken last from this lane would pass over jobs: more urgent ones, or those of other lanes.
+SELECT (SELECT max(priority) FROM holdfast_ready WHERE lane = :lane AND priority > :priority) IS NOT NULL
+       OR {other lanes:lane} AS found
+
 -- name: drop_stale_ready
 -- For lanes in which a claim found nothing. Only PostgreSQL has such rows.
 SELECT {drop stale:lanes} AS dropped

@@ -1,5 +1,6 @@
 -- name: lock_limits
--- The limits of the asked buckets; `name` is that of each key. `locked`: no other claim counts the bucket until this transaction has ended.
+-- The limits of the asked buckets; `name` is that of each key. `locked`: no other claim counts the bucket until this
+-- transaction has ended.
 SELECT asked.bucket, m.concurrency, m.rate, m.burst, {try lock:asked.bucket} AS locked
   FROM {rows:asked(bucket text, name text)}
   JOIN holdfast_limits m ON m.name = {limit name:asked.bucket else asked.name}
@@ -85,12 +86,12 @@ SELECT m.name, m.concurrency, m.rate, m.burst, m.declared, m.set_by, m.updated_a
  ORDER BY m.name
 
 -- name: limits_in_force
--- By name. The limits of the keys of a type are one, `key:TYPE`, for any number of them.
+-- By name, those of tenants last, of which there may be many. The limits of the keys of a type are one, `key:TYPE`.
 SELECT known.name, m.concurrency, m.rate, {tokens:m} AS tokens
   FROM (SELECT DISTINCT {key limit:name} AS name FROM holdfast_limits WHERE concurrency IS NOT NULL OR rate IS NOT NULL) AS known
   LEFT JOIN holdfast_limits m ON m.name = known.name
   LEFT JOIN holdfast_limit_tokens k ON k.bucket = known.name
- ORDER BY known.name
+ ORDER BY CASE WHEN substr(known.name, 1, 7) = 'tenant:' THEN 1 ELSE 0 END, known.name
  LIMIT {limit}
 
 -- name: units_in_use
