@@ -79,6 +79,7 @@ CLOSE = {
         "tests/engine/test_claim.py",
         "tests/store/test_plans.py",
     ],
+    "jobs_elsewhere": ["tests/engine/test_only_lane.py"],
     "claim_jobs": [
         *KNOWN["spoilt"],
         "tests/engine/test_claim.py",

@@ -9,6 +9,7 @@ from holdfast.store import Row, q
 from holdfast.store.queries import Query
 from tests.engine.limiting import limit
 from tests.engine.steps import ask
+from tests.store.by_hand import OTHER
 
 
 async def write(engine: Engine, query: Query, **params: Any) -> list[Row]:
@@ -31,13 +32,13 @@ async def test_a_limit_is_read_locked_and_dropped_by_its_name(engine: Engine) ->
 async def test_each_limit_is_listed_with_the_units_of_its_own_bucket(engine: Engine, worker: str) -> None:
     for name in ("cpu", "gpu", "net"):
         await limit(engine, name, concurrency=9)
-    await engine.create(NewJob(type="n", limits={"cpu": 2, "gpu": 3}))
+    job = await engine.create(NewJob(type="n", limits={"cpu": 2, "gpu": 3}))
     await engine.claim(worker)
     rows = await write(engine, q.limits)
     assert {row["name"]: row["used"] for row in rows} == {"cpu": 2, "gpu": 3, "net": 0}
     asked = [(name, name, 1) for name in ("gpu", "net")]
-    found = await write(engine, q.limits_of_job, asked=asked)
-    assert {row["name"]: row["used"] for row in found} == {"gpu": 3, "net": 0}
+    found = await write(engine, q.limits_of_job, id=job.id, asked=asked)
+    assert {row["name"]: (row["used"], row["held"]) for row in found} == {"gpu": (3, 3), "net": (0, None)}
     found = await write(engine, q.limit_usage, asked=[(name,) for name in ("cpu", "net")])
     assert {row["bucket"]: row["used"] for row in found} == {"cpu": 2, "net": 0}
 
@@ -50,7 +51,7 @@ async def test_tokens_belong_to_their_bucket(engine: Engine, clock: MovableClock
     asked = [(name,) for name in ("gpu", "net")]
     found = await write(engine, q.limit_usage, asked=asked)
     assert {row["bucket"]: row["tokens"] for row in found} == {"gpu": 3.0, "net": None}
-    found = await write(engine, q.limits_of_job, asked=[(name, name, 1) for name in ("gpu", "net")])
+    found = await write(engine, q.limits_of_job, id=OTHER, asked=[(name, name, 1) for name in ("gpu", "net")])
     assert {row["name"]: row["tokens"] for row in found} == {"gpu": 3.0, "net": 9.0}
     found = await write(engine, q.lock_limits, asked=[("gpu", "gpu"), ("unknown", "unknown")])
     assert [row["bucket"] for row in found] == ["gpu"]

@@ -96,8 +96,6 @@ UPDATE holdfast_jobs
        updated_at       = {now}
  WHERE id {in taken}
    AND state {from:claim}
-   AND due
-   AND {mine}
 RETURNING {moved}
 
 -- name: jobs_elsewhere

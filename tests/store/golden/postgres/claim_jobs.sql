@@ -27,8 +27,6 @@ UPDATE holdfast_jobs
        updated_at       = coalesce($6::timestamptz, statement_timestamp())
  WHERE id = ANY (ARRAY(SELECT id FROM picked))
    AND state IN ('queued', 'retrying')
-   AND due
-   AND holdfast_jobs.needs IS NULL
 RETURNING holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.tenant, holdfast_jobs.type, holdfast_jobs.queue, holdfast_jobs.lifecycle, holdfast_jobs.priority, holdfast_jobs.epoch, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.lost, holdfast_jobs.lease_expires_at, holdfast_jobs.claimed_at, holdfast_jobs.created_at, holdfast_jobs.run_at, holdfast_jobs.payload, holdfast_jobs.checkpoint, holdfast_jobs.tags, holdfast_jobs.trace, holdfast_jobs.policy, holdfast_jobs.version, holdfast_jobs.came_from, holdfast_jobs.state, holdfast_jobs.reason, holdfast_jobs.updated_at, holdfast_jobs.cancel_requested_at, holdfast_jobs.pos
 ),
 history0 AS (INSERT INTO holdfast_events (job_id, seq, tenant, at, verb, from_state, to_state, attempt, epoch, actor, worker_id, reason, instance, token, pos) SELECT id, version, tenant, coalesce($6::timestamptz, statement_timestamp()), 'claim', came_from, 'running', attempt, epoch, $11, $8, NULL, $12, lease_token, pos FROM moved WHERE TRUE AND TRUE),
