@@ -18,8 +18,8 @@ TURNS_SECONDS = 0.1  # lanes that get their first job are not seen for so long
 # claim from the beginning, took long because a transaction keeps dead rows: then few claims wait for one. Looks for
 # jobs that are more urgent, or of other lanes, are less rare.
 UNREAD_SECONDS, BEHIND_SECONDS = 1.0, 0.05
-SELDOM_TIMES, SELDOM_MAX_SECONDS, LOOK_TIMES = 100, 20.0, 20
-BEHIND_JOBS_MIN = 2_000  # so many rows are soon walked over; each connection has to plan another statement
+SELDOM_TIMES, SELDOM_MAX_SECONDS, LOOK_TIMES = 100, 20.0, 5
+BEHIND_JOBS_MIN = 20_000  # so many rows are soon walked over; each connection has to plan another statement
 
 _Known = TypeVar("_Known")
 

@@ -58,11 +58,11 @@ def in_order(leases: Iterable[Lease]) -> list[Lease]:
     """The jobs of a claim in the order in which a worker starts them: by urgency, and those of several tenants spread
     evenly, so that the only job of one does not start behind all those of another."""
     ordered = sorted(leases, key=lambda lease: (-lease.priority, lease.id))
+    if len({lease.tenant for lease in ordered}) <= 1:
+        return ordered
     tenants: dict[str, list[Lease]] = {}
     for lease in ordered:
         tenants.setdefault(lease.tenant, []).append(lease)
-    if len(tenants) <= 1:
-        return ordered
     placed = [(place / len(own), lease) for own in tenants.values() for place, lease in enumerate(own)]
     return [lease for _, lease in sorted(placed, key=lambda one: one[0])]
 

@@ -8,7 +8,7 @@ than the job itself.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,10 +33,11 @@ class Buffer:
                 yield run
                 turns.append(own)
 
-    def extend(self, runs: Iterable[Execution]) -> None:
+    def extend(self, runs: list[Execution]) -> None:
         for run in runs:
             self._of(run).append(run)
-            self._count(run, 1)
+        self._jobs += len(runs)
+        self.for_children += sum(run.needs_child for run in runs)
 
     def pop_first(self) -> Execution:
         tenant, own = next(iter(self._turns.items()))
@@ -45,7 +46,8 @@ class Buffer:
             del self._turns[tenant]
         elif len(self._turns) > 1:
             self._turns.move_to_end(tenant)
-        self._count(run, -1)
+        self._jobs -= 1
+        self.for_children -= run.needs_child
         return run
 
     def put_back(self, runs: list[Execution]) -> None:
@@ -53,13 +55,15 @@ class Buffer:
         for run in reversed(runs):
             self._of(run).appendleft(run)
             self._turns.move_to_end(run.lease.tenant, last=False)
-            self._count(run, 1)
+        self._jobs += len(runs)
+        self.for_children += sum(run.needs_child for run in runs)
 
     def remove(self, run: Execution) -> None:
         self._of(run).remove(run)
         if not self._turns[run.lease.tenant]:
             del self._turns[run.lease.tenant]
-        self._count(run, -1)
+        self._jobs -= 1
+        self.for_children -= run.needs_child
 
     def discard(self, runs: set[Execution]) -> None:
         kept = [run for own in self._turns.values() for run in own if run not in runs]
@@ -79,7 +83,3 @@ class Buffer:
         if (own := self._turns.get(tenant)) is None:
             own = self._turns[tenant] = deque()
         return own
-
-    def _count(self, run: Execution, by: int) -> None:
-        self._jobs += by
-        self.for_children += by * run.needs_child
