@@ -63,7 +63,8 @@ def test_every_statement_that_moves_or_deletes_jobs_checks_their_hooks() -> None
     moving = [query for query in q.all() if query.move or re.search(r"DELETE FROM holdfast_jobs\b", query.text)]
     assert len(moving) > 15
     for query in moving:
-        assert "{mine}" in query.text or "{mine or freed}" in query.text, query.name
+        assert "needs IS NULL" in rendered(query, POSTGRES).text, query.name
+        assert "needs IS NULL" in rendered(query, SQLITE).text, query.name
 
 
 async def test_every_query_has_a_single_row_form(postgres: asyncpg.Connection) -> None:

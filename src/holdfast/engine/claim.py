@@ -103,18 +103,15 @@ async def _take_from_only(
     takes nothing if it is not."""
     if (only := scope.only) is None:
         return []
-    if (last := scope.last_taken) is not None:
-        if await scope.elsewhere(tx, only, last):
-            return []
-        wanted = [(only, last.priority, last.priority, 0.0, limit)]
-        rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, after=last.id)
-        scope.took(rows, limit, last.until)
-        return rows
-    began = ctx.clock.monotonic()
-    wanted = [(only, PRIORITY_MIN, PRIORITY_MAX, 0.0, limit)]
-    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=only)
+    began, last = ctx.clock.monotonic(), scope.last_taken
+    if last is not None and await scope.elsewhere(tx, only, last):
+        return []
+    priorities = (PRIORITY_MIN, PRIORITY_MAX) if last is None else (last.priority, last.priority)
+    checked, after = (only, None) if last is None else (None, last.id)
+    wanted = [(only, *priorities, 0.0, limit)]
+    rows = await claim_plain(tx, ctx, q.claim_jobs, wanted, holder, unread=True, only=checked, after=after)
     if not tx.one_writer:
-        scope.took(rows, limit, scope.seldom(began, BEHIND_SECONDS))
+        scope.took(rows, limit, scope.seldom(began, BEHIND_SECONDS) if last is None else last.until)
     return rows
 
 
