@@ -86,7 +86,7 @@ _NEXT_TURN = (
 )
 _MAY_TAKE = (
     "(r.run_at <= {now-wanted.waits} OR r.run_at > {now+5}) "
-    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine} AND {still open}"
+    "AND holdfast_jobs.attempt < holdfast_jobs.max_attempts AND {mine}"
 )
 _BEST = f"WHERE r.lane = wanted.lane AND r.priority BETWEEN wanted.floor AND wanted.ceiling AND {_MAY_TAKE}"
 _OTHER_LANES = (
@@ -114,7 +114,7 @@ def _locked(rows: str, order: str) -> str:
     """`best`, for PostgreSQL: the first of these rows whose jobs no other transaction has locked."""
     return (
         f"CROSS JOIN LATERAL (SELECT place, id FROM (SELECT r.place, r.id FROM {rows} "
-        f"AND holdfast_jobs.due {order} {{limit}} "
+        f"AND {{still open}} AND holdfast_jobs.due {order} {{limit}} "
         "FOR UPDATE OF holdfast_jobs SKIP LOCKED) AS first LIMIT wanted.most) AS best LIMIT :most"
     )
 
@@ -187,9 +187,10 @@ BY_DIALECT: dict[str, tuple[Text, Text]] = {
         _locked(f"holdfast_ready r JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST}", _BEST_ORDER).replace(
             "r.place", "r.ctid AS place"
         ),
-        "JOIN json_each((SELECT json_group_array(id) FROM (SELECT r.id FROM holdfast_ready r "
-        f"JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST} {_BEST_ORDER} :most))) AS best "
-        "ON best.key < wanted.most",
+        # SQLite would evaluate the condition on the lane for each row.
+        "JOIN json_each(CASE WHEN {still open} THEN (SELECT json_group_array(id) FROM (SELECT r.id "
+        f"FROM holdfast_ready r JOIN holdfast_jobs ON holdfast_jobs.id = r.id {_BEST} {_BEST_ORDER} :most)) END) "
+        "AS best ON best.key < wanted.most",
     ),
     # The lock on a job covers its row of holdfast_ready.
     "taken": (
