@@ -6,7 +6,6 @@ from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle.crawl import CRAWL
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.generation import GENERATION
-from holdfast.lifecycle.images import IMAGES
 from holdfast.lifecycle.machine import VERBS, Machine
 from holdfast.lifecycle.orchestration import ORCHESTRATION
 from holdfast.lifecycle.policy import Idempotency, Policy, Reaping, Treatment
@@ -32,14 +31,16 @@ __all__ = [
     "Treatment",
 ]
 
-BUILT_IN = (DEFAULT, ORCHESTRATION, IMAGES, CRAWL, TRANSCODE, GENERATION)
+BUILT_IN = (DEFAULT, ORCHESTRATION, CRAWL, TRANSCODE, GENERATION)
 
 
 class Lifecycles:
-    """The lifecycles of a process by name: built in, declared by its app, or read from the database (of other apps)."""
+    """The lifecycles of a process by name: built in, of installed extensions, declared by its app, or read from the
+    database (of other apps)."""
 
     def __init__(self, *declared: Machine) -> None:
-        self._machines = {machine.name: machine for machine in BUILT_IN}
+        of_extensions = [machine for manifest in installed() for machine in manifest.lifecycles]
+        self._machines = {machine.name: machine for machine in (*BUILT_IN, *of_extensions)}
         self._learned: set[str] = set()
         for machine in declared:
             self.declare(machine)

@@ -1,7 +1,6 @@
 """The `images` lifecycle: ten-minute leases, retries are claimed directly, and cancel through a control job."""
 
-from holdfast.lifecycle.machine import Machine
-from holdfast.lifecycle.policy import Policy
+from holdfast.lifecycle import Machine, Policy
 
 IMAGES = Machine(
     "images",

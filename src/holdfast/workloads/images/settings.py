@@ -1,0 +1,36 @@
+"""The settings of the image service: `HOLDFAST_IMAGES_*`, or `[images]` in holdfast.toml."""
+
+from typing import Annotated
+
+import msgspec
+
+from holdfast.manifest import Secret
+
+
+def _about(text: str, **bounds: int) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **bounds)  # type: ignore[arg-type]
+
+
+class Settings(msgspec.Struct):
+    storage_url: Annotated[
+        str, _about("Where images are kept: `file:///PATH` or `s3://BUCKET/PREFIX`; empty: a folder in the data directory.")
+    ] = ""
+    max_bytes: Annotated[int, _about("Largest upload, in bytes.", ge=1, le=2**34)] = 52_428_800
+    max_pixels: Annotated[int, _about("Most pixels of an image: width x height.", ge=1, le=2**31)] = 100_000_000
+    max_frames: Annotated[int, _about("Most frames of an animation.", ge=1, le=100_000)] = 1000
+    max_animation_pixels: Annotated[
+        int, _about("Most pixels of all frames of an animation together.", ge=1, le=2**36)
+    ] = 1_000_000_000
+    widths: Annotated[str, _about("Widths of the default variants.")] = "320,800,1600"
+    formats: Annotated[str, _about("Formats of the default variants: jpeg, webp, avif, png.")] = "jpeg,webp,avif"
+    variants: Annotated[
+        str, _about("The default variants as a JSON list, as in `POST /images`; replaces widths and formats.")
+    ] = ""
+    url_seconds: Annotated[int, _about("Lifetime of the signed URLs of variants.", ge=1, le=604_800)] = 3600
+    public_url: Annotated[
+        str, _about("Address of this server in signed URLs of a directory; empty: the `Host` of the request.")
+    ] = ""
+    cdn: Annotated[str, _about("`none`, or the id of the CloudFront distribution to purge.")] = "none"
+    cdn_endpoint_url: Annotated[str, _about("Another endpoint of the CloudFront API; empty: that of AWS.")] = ""
+    access_key_id: Annotated[str, _about("Access key of the S3 storage; empty: the AWS variables or the role.")] = ""
+    secret_access_key: Annotated[Secret, _about("Secret key of the S3 storage.")] = ""

@@ -1,0 +1,85 @@
+"""Variants: the sizes and formats that an image is stored in, as data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from holdfast.errors import Invalid, InvalidField
+from holdfast.workloads.images.settings import Settings
+
+Format = Literal["jpeg", "webp", "avif", "png"]
+Fit = Literal["inside", "cover", "contain"]
+QUALITY = {"jpeg": 82, "webp": 80, "avif": 60, "png": 100}
+MEDIA_TYPE = {"jpeg": "image/jpeg", "webp": "image/webp", "avif": "image/avif", "png": "image/png"}
+PREFERRED = ("avif", "webp", "jpeg", "png")  # the best first
+VARIANTS_MAX = 50
+SIDE_MAX = 16_383  # of WebP
+NAME = r"^[a-z0-9][a-z0-9_-]{0,62}(\.[a-z0-9]{1,8})?$"
+
+_Side = Annotated[int, msgspec.Meta(ge=1, le=SIDE_MAX)]
+
+
+class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`inside`: at most this large; `cover`: exactly this large, cropped; `contain`: exactly this large, padded. An
+    image is never enlarged. `quality` 0: that of the format."""
+
+    format: Format
+    name: Annotated[str, msgspec.Meta(pattern=NAME)] = ""
+    width: _Side | None = None
+    height: _Side | None = None
+    fit: Fit = "inside"
+    quality: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+
+_decode = msgspec.json.Decoder(list[Variant]).decode
+
+
+def read_variants(text: str | bytes) -> list[Variant]:
+    """The variants of a request. Raises `invalid_variants`."""
+    try:
+        return checked(_decode(text))
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(str(error)) from None
+
+
+def checked(variants: list[Variant]) -> list[Variant]:
+    """With a name and a quality each; the names differ."""
+    if not 0 < len(variants) <= VARIANTS_MAX:
+        raise _invalid(f"there are {len(variants)}; 1 to {VARIANTS_MAX} are allowed")
+    found = {named.name: named for named in map(_complete, variants)}
+    if len(found) < len(variants):
+        raise _invalid("two variants have the same name; give each its own")
+    return list(found.values())
+
+
+def _complete(variant: Variant) -> Variant:
+    if variant.width is None and variant.height is None:
+        raise _invalid("each needs a width or a height")
+    if variant.fit != "inside" and (variant.width is None or variant.height is None):
+        raise _invalid(f"fit {variant.fit!r} needs a width and a height")
+    name = variant.name or _name(variant)
+    return msgspec.structs.replace(variant, name=name, quality=variant.quality or QUALITY[variant.format])
+
+
+def _name(variant: Variant) -> str:
+    sides = "".join(f"{letter}{side}" for letter, side in (("w", variant.width), ("h", variant.height)) if side)
+    return f"{sides}{'' if variant.fit == 'inside' else f'-{variant.fit}'}.{variant.format}"
+
+
+def default_variants(settings: Settings) -> list[Variant]:
+    if settings.variants:
+        return read_variants(settings.variants)
+    formats = [word.strip() for word in settings.formats.split(",")]
+    try:
+        widths = [int(width) for width in settings.widths.split(",")]
+        return checked([msgspec.convert({"width": w, "format": f}, Variant) for w in widths for f in formats])
+    except (ValueError, Invalid) as error:
+        raise Invalid(
+            f"HOLDFAST_IMAGES_WIDTHS or HOLDFAST_IMAGES_FORMATS is invalid: {error}", code="invalid_setting"
+        ) from None
+
+
+def _invalid(why: str) -> InvalidField:
+    return InvalidField(f"invalid variants: {why}", field="variants", code="invalid_variants")
