@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from holdfast.errors import Invalid, InvalidField
+from holdfast.errors import Invalid
 from holdfast.workloads.images.settings import Settings
 
 Format = Literal["jpeg", "webp", "avif", "png"]
@@ -81,5 +81,5 @@ def default_variants(settings: Settings) -> list[Variant]:
         ) from None
 
 
-def _invalid(why: str) -> InvalidField:
-    return InvalidField(f"invalid variants: {why}", field="variants", code="invalid_variants")
+def _invalid(why: str) -> Invalid:
+    return Invalid(f"invalid variants: {why}", code="invalid_variants")
