@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast.errors import Invalid, UnknownName
+from holdfast.extension_settings import installed
 from holdfast.lifecycle.crawl import CRAWL
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.generation import GENERATION
