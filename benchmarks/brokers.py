@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 from holdfast.settings import Settings
 from tests.dispatch.backends import Backend, NatsBackend, RedisBackend, SqsBackend
+from tests.servers.aws import AwsServer
 from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
-from tests.servers.sqs import SqsServer
 
 DATABASE = "database"
 MODES = (DATABASE, "redis", "nats", "sqs")  # hybrid is redis and database together
@@ -29,8 +29,8 @@ class BrokerModes:
 def ways() -> Iterator[BrokerModes]:
     """Start a server for each broker."""
     with ExitStack() as stack:
-        redis, nats, sqs = (stack.enter_context(kind.started()) for kind in (RedisServer, NatsServer, SqsServer))
-        stack.enter_context(patch.dict(os.environ, SqsServer.credentials))
+        redis, nats, sqs = (stack.enter_context(kind.started()) for kind in (RedisServer, NatsServer, AwsServer))
+        stack.enter_context(patch.dict(os.environ, AwsServer.credentials))
         backends = [RedisBackend("redis", redis), NatsBackend("nats", nats), SqsBackend("sqs", sqs)]
         yield BrokerModes({backend.mode: backend for backend in backends})
 

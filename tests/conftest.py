@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -27,11 +28,11 @@ from holdfast.store import open_store
 from holdfast.store.migrate import migrate, sqlite_path
 from tests.mutation.mutants import switch_on_from_environment
 from tests.sampling import Sample, add_options, left_out
+from tests.servers.aws import AwsServer
 from tests.servers.nats import NatsServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.s3 import S3Server
-from tests.servers.sqs import SqsServer
 
 switch_on_from_environment()
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -211,20 +212,29 @@ def nats_server(nats_process: NatsServer) -> NatsServer:
 
 
 @pytest.fixture(scope="session")
-def sqs_process() -> Iterator[SqsServer]:
-    with SqsServer.started() as server:
+def aws_process() -> Iterator[AwsServer]:
+    with AwsServer.started() as server:
         yield server
 
 
 @pytest.fixture
-def sqs_server(sqs_process: SqsServer, monkeypatch: pytest.MonkeyPatch) -> SqsServer:
-    """Without a queue; and its clients, in whatever process, find what they need to know in the environment."""
-    if not sqs_process.running:
-        sqs_process.start()
-    sqs_process.reset()
-    for name, value in sqs_process.credentials.items():
+def aws_server(aws_process: AwsServer, monkeypatch: pytest.MonkeyPatch) -> AwsServer:
+    """Empty. Its clients, in all processes, take credentials and region from the environment."""
+    if not aws_process.running:
+        aws_process.start()
+    aws_process.reset()
+    for name, value in aws_process.credentials.items():
         monkeypatch.setenv(name, value)
-    return sqs_process
+    return aws_process
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator["Browser"]:
+    """One Chromium for all tests that look at pages. They share its loop: `@pytest.mark.asyncio(loop_scope="session")`."""
+    from tests.servers.browser import launched  # which takes a while to import
+
+    async with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

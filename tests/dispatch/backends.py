@@ -16,9 +16,9 @@ from holdfast.dispatch.sqs import SqsBroker
 from holdfast.ids import Ids
 from holdfast.settings import Settings
 from tests.dispatch.sqs_admin import QUEUE, SqsAdmin
+from tests.servers.aws import AwsServer
 from tests.servers.nats import NatsServer
 from tests.servers.redis import RedisServer
-from tests.servers.sqs import SqsServer
 
 MODES = ("redis", "hybrid", "nats", "sqs")
 
@@ -147,8 +147,8 @@ class SqsBackend(Backend):
 
 
 @contextlib.asynccontextmanager
-async def open_backend(mode: str, server: RedisServer | NatsServer | SqsServer) -> AsyncIterator[Backend]:
-    if isinstance(server, SqsServer):
+async def open_backend(mode: str, server: RedisServer | NatsServer | AwsServer) -> AsyncIterator[Backend]:
+    if isinstance(server, AwsServer):
         async with SqsAdmin.of(server) as admin:
             backend = SqsBackend(mode, server)
             backend.admin = admin

@@ -7,7 +7,7 @@ import pytest
 from holdfast.dispatch import sqs
 from tests.dispatch.backends import Backend, open_backend
 
-SERVERS = {"redis": "redis_server", "hybrid": "redis_server", "nats": "nats_server", "sqs": "sqs_server"}
+SERVERS = {"redis": "redis_server", "hybrid": "redis_server", "nats": "nats_server", "sqs": "aws_server"}
 
 
 @pytest.fixture

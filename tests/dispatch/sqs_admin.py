@@ -7,7 +7,7 @@ from typing import Any
 
 from aiobotocore.session import get_session
 
-from tests.servers.sqs import SqsServer
+from tests.servers.aws import AwsServer
 
 QUEUE = "hints"
 DEAD = f"{QUEUE}-dead"
@@ -19,7 +19,7 @@ class SqsAdmin:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, server: SqsServer) -> AsyncIterator["SqsAdmin"]:
+    async def of(cls, server: AwsServer) -> AsyncIterator["SqsAdmin"]:
         async with get_session().create_client("sqs", endpoint_url=server.url) as client:
             yield cls(client)
 

@@ -40,7 +40,7 @@ async def test_the_probe_notices_an_outage_and_its_end_without_hints(monkeypatch
     running.cancel()
 
 
-@pytest.mark.usefixtures("sqs_server")  # for its credentials
+@pytest.mark.usefixtures("aws_server")  # for its credentials
 async def test_a_server_logs_at_startup_that_sqs_is_unreachable(
     fresh_sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,7 @@ from holdfast.errors import Invalid
 from holdfast.model.hint import Hint
 from tests.dispatch.sqs_admin import DEAD, QUEUE, SqsAdmin
 from tests.docs.pages import blocks
-from tests.servers.sqs import SqsServer
+from tests.servers.aws import AwsServer
 
 pytestmark = pytest.mark.usefixtures("long_sqs_timeout")
 
@@ -26,12 +26,12 @@ Opener = Callable[..., Awaitable[SqsBroker]]
 
 
 @pytest.fixture
-async def opened(sqs_server: SqsServer) -> AsyncIterator[Opener]:
+async def opened(aws_server: AwsServer) -> AsyncIterator[Opener]:
     """Makes brokers, and closes them in the end."""
     async with AsyncExitStack() as stack:
 
         async def make() -> SqsBroker:
-            broker = SqsBroker(QUEUE, sqs_server.url)
+            broker = SqsBroker(QUEUE, aws_server.url)
             stack.push_async_callback(broker.close)
             await broker.open()
             return broker
@@ -40,8 +40,8 @@ async def opened(sqs_server: SqsServer) -> AsyncIterator[Opener]:
 
 
 @pytest.fixture
-async def admin(sqs_server: SqsServer) -> AsyncIterator[SqsAdmin]:
-    async with SqsAdmin.of(sqs_server) as admin:
+async def admin(aws_server: AwsServer) -> AsyncIterator[SqsAdmin]:
+    async with SqsAdmin.of(aws_server) as admin:
         yield admin
 
 
@@ -170,9 +170,9 @@ async def test_an_existing_queue_keeps_its_configuration(opened: Opener, admin: 
     assert "RedrivePolicy" not in attributes
 
 
-async def test_a_deleted_queue_is_reported_and_created_again(opened: Opener, sqs_server: SqsServer) -> None:
+async def test_a_deleted_queue_is_reported_and_created_again(opened: Opener, aws_server: AwsServer) -> None:
     broker = await opened()
-    sqs_server.reset()
+    aws_server.reset()
     for call in (broker.receive(0, 10), broker.send([MAIL])):
         with pytest.raises(SubscriptionLost):
             await call
@@ -191,12 +191,12 @@ async def test_a_purged_queue_continues_to_work(opened: Opener, admin: SqsAdmin)
 # -- trouble -----------------------------------------------------------------------------------------------------------
 
 
-async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sqs_server: SqsServer) -> None:
+async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, aws_server: AwsServer) -> None:
     """L6"""
     broker = await opened()
     await broker.send([MAIL])
     came = await broker.receive(5, 1)
-    sqs_server.stop(kill=True)
+    aws_server.stop(kill=True)
     for call in (
         broker.open(),
         broker.send([MAIL]),
@@ -206,7 +206,7 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sq
     ):
         with pytest.raises(BrokerError):
             await asyncio.wait_for(call, 60)
-    sqs_server.start()
+    aws_server.start()
     await broker.open()
     await broker.ack(came)  # of a message that is no more
     await broker.send([MAIL])
@@ -214,12 +214,12 @@ async def test_every_call_to_a_dead_server_ends_with_an_error(opened: Opener, sq
 
 
 async def test_every_call_to_a_frozen_server_times_out(
-    opened: Opener, sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
+    opened: Opener, aws_server: AwsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F11"""
     broker = await opened()
     monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
-    with sqs_server.frozen():
+    with aws_server.frozen():
         await asyncio.sleep(0.1)  # all of its threads
         calls = [broker.open(), broker.send([MAIL]), broker.receive(1, 1)]
         ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
@@ -298,24 +298,24 @@ async def test_the_documented_permissions_are_sufficient(opened: Opener) -> None
 
 
 async def test_missing_credentials_are_an_error_that_names_them(
-    sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
+    aws_server: AwsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    broker = SqsBroker(QUEUE, sqs_server.url)
+    broker = SqsBroker(QUEUE, aws_server.url)
     with pytest.raises(BrokerError, match="no AWS credentials"):
         await broker.open()
     await broker.close()
 
 
 async def test_a_missing_region_is_an_error_that_names_it(
-    sqs_server: SqsServer, monkeypatch: pytest.MonkeyPatch
+    aws_server: AwsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(Invalid, match="AWS_DEFAULT_REGION"):
-        SqsBroker(QUEUE, sqs_server.url)
+        SqsBroker(QUEUE, aws_server.url)
 
 
 @pytest.mark.parametrize("name", ["", "hints.fifo", "https://sqs.example.com/1/hints", "x" * 76])

@@ -14,7 +14,7 @@ from holdfast.model.hint import Hint
 from holdfast.settings import Settings
 from tests.dispatch.harness import MiniWorker, assert_each_ran_once, create_jobs, mini_worker, producer, until
 from tests.dispatch.sqs_admin import DEAD, QUEUE, SqsAdmin
-from tests.servers.sqs import SqsServer
+from tests.servers.aws import AwsServer
 
 pytestmark = pytest.mark.usefixtures("long_sqs_timeout")
 
@@ -28,19 +28,19 @@ def short_visibility_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def by_sqs(fresh_postgres_url: str, sqs_server: SqsServer) -> Settings:
+def by_sqs(fresh_postgres_url: str, aws_server: AwsServer) -> Settings:
     return Settings(
         database_url=fresh_postgres_url,
         dispatch="sqs",
         sqs_queue=QUEUE,
-        sqs_endpoint_url=sqs_server.url,
+        sqs_endpoint_url=aws_server.url,
         poll_seconds=0.5,
     )
 
 
 @pytest.fixture
-async def admin(sqs_server: SqsServer) -> AsyncIterator[SqsAdmin]:
-    async with SqsAdmin.of(sqs_server) as admin:
+async def admin(aws_server: AwsServer) -> AsyncIterator[SqsAdmin]:
+    async with SqsAdmin.of(aws_server) as admin:
         yield admin
 
 
@@ -152,15 +152,15 @@ async def test_graceful_stops_publish_no_additional_messages(by_sqs: Settings, a
 
 
 async def test_jobs_continue_through_the_database_until_sqs_is_back_without_its_queues(
-    by_sqs: Settings, sqs_server: SqsServer
+    by_sqs: Settings, aws_server: AwsServer
 ) -> None:
     """L6, S13"""
     async with producer(by_sqs) as creator, mini_worker(by_sqs) as worker:
         await until(lambda: worker.dispatch.up)
-        sqs_server.stop(kill=True)
+        aws_server.stop(kill=True)
         ids = await create_jobs(creator.engine, 20)
         await assert_each_ran_once(creator.engine, ids, worker)
-        sqs_server.start()
+        aws_server.start()
         await until(lambda: worker.dispatch.up)
         before = received(worker)
         while received(worker) == before:

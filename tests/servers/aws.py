@@ -1,6 +1,6 @@
-"""A server that speaks SQS over HTTP, for tests and benchmarks: `ministack`, on the loopback address alone.
+"""A server that speaks SQS and CloudFront over HTTP, for tests and benchmarks: `ministack`, on the loopback address.
 
-with SqsServer.started() as server:
+with AwsServer.started() as server:
     broker = SqsBroker("hints", server.url)
     server.reset()
 """
@@ -14,10 +14,10 @@ from tests.servers.daemon import Daemon
 REGION = "us-east-1"
 
 
-class SqsServer(Daemon):
-    """It keeps nothing: whoever restarts it finds no queue."""
+class AwsServer(Daemon):
+    """It keeps nothing: after a restart it has no queues and no distributions. It does not check signatures."""
 
-    name = "sqs"
+    name = "aws"
 
     credentials: ClassVar = {  # any will do
         "AWS_ACCESS_KEY_ID": "tester",
@@ -34,8 +34,9 @@ class SqsServer(Daemon):
         return [sys.executable, "-m", "ministack"]
 
     def environment(self) -> dict[str, str]:
-        own = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port), "SERVICES": "sqs", "LOG_LEVEL": "WARNING"}
-        return super().environment() | own | {"TMPDIR": str(self.data), "MINISTACK_REGION": REGION}
+        address = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port), "MINISTACK_REGION": REGION}
+        own = {"SERVICES": "sqs,cloudfront", "LOG_LEVEL": "WARNING", "TMPDIR": str(self.data)}
+        return super().environment() | address | own
 
     def is_ready(self) -> bool:
         try:
@@ -44,7 +45,7 @@ class SqsServer(Daemon):
             return False
 
     def reset(self) -> None:
-        """As if somebody had deleted every queue."""
+        """Delete every queue and every distribution."""
         assert self._ask("reset", method="POST")
 
     def _ask(self, what: str, method: str = "GET") -> bool:
