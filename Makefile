@@ -10,8 +10,8 @@ JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static test-fast check test test-pythons bench bench-http bench-observability bench-dispatch bench-peers soak \
-	mutate docs lock clean
+.PHONY: help setup run static test-fast check browser test test-pythons bench bench-http bench-observability bench-dispatch bench-peers \
+	soak mutate docs lock clean
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,7 +53,10 @@ test-fast: setup
 
 check: static test-fast ## Before each commit: format, lint, types, import contracts, fast tests on SQLite; under a minute.
 
-test: static ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=3 in parallel).
+browser: setup ## Find a Chromium for the tests that look at pages, or install one into .cache/browser, once: 220 MB.
+	@$(BIN)/python -m tests.servers.browser
+
+test: static browser ## Everything: the static checks, then every test on SQLite and PostgreSQL (JOBS=3 in parallel).
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-pythons: ## Run the fast tests on each Python from 3.11 to 3.14 that is here or that uv can install, in .cache/pythons.

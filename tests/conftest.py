@@ -34,6 +34,9 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.servers.s3 import S3Server
 
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
 switch_on_from_environment()
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
@@ -230,8 +233,8 @@ def aws_server(aws_process: AwsServer, monkeypatch: pytest.MonkeyPatch) -> AwsSe
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator["Browser"]:
-    """One Chromium for all tests that look at pages. They share its loop: `@pytest.mark.asyncio(loop_scope="session")`."""
-    from tests.servers.browser import launched  # which takes a while to import
+    """One Chromium for all tests that look at pages; they run in its loop: `asyncio(loop_scope="session")`."""
+    from tests.servers.browser import launched  # slow: playwright
 
     async with launched() as browser:
         yield browser
