@@ -69,6 +69,14 @@ class Malformed(Invalid):
     code = "malformed"
 
 
+class UnsupportedMedia(Invalid):
+    code = "unsupported_media_type"
+
+
+class NotAcceptable(Invalid):
+    code = "not_acceptable"
+
+
 class InvalidField(Invalid):
     """`fields["field"]` names the field, as Python spells it."""
 
@@ -205,6 +213,10 @@ class StorageError(_ExternalError):
 
 class StorageUnavailable(StorageError):
     code = "storage_unavailable"
+
+
+class StorageThrottled(StorageUnavailable):
+    code = "storage_throttled"
 
 
 class StorageDenied(StorageError):

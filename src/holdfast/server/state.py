@@ -79,6 +79,7 @@ class ServerState:
     _requests: count[int] = field(default_factory=count)
     _prefix: str = ""
     pages: dict[str, bytes] = field(default_factory=dict)  # rendered once from the routes
+    secrets: dict[str, bytes] = field(default_factory=dict)  # of extensions, as read from the database
 
     def __post_init__(self) -> None:
         self.extension_health = ExtensionHealth(self.engine, self.clock, self.health_fields)

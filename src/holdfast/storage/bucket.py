@@ -14,7 +14,15 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from holdfast.errors import Invalid, ObjectChanged, ObjectNotFound, StorageDenied, StorageError, StorageUnavailable
+from holdfast.errors import (
+    Invalid,
+    ObjectChanged,
+    ObjectNotFound,
+    StorageDenied,
+    StorageError,
+    StorageThrottled,
+    StorageUnavailable,
+)
 from holdfast.storage.backend import CONTENT_TYPE, Description, ObjectInfo
 from holdfast.storage.checks import HEADERS, invalid_key
 
@@ -28,6 +36,7 @@ CONNECT_SECONDS = 5
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_BUCKET = "NoSuchBucket"
 _METADATA_SERVICE = "/latest/api/token"  # the instance metadata service of AWS
+_THROTTLED = ("429", "SlowDown", "TooManyRequests", "RequestLimitExceeded")
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -172,7 +181,9 @@ def _storage_error(url: str, error: Exception, errors: Any) -> StorageError:
     elif _METADATA_SERVICE in text:
         kind, message = StorageDenied, "object storage has no credentials"
         detail = ": none are configured, and this machine has no instance role"
-    elif status is None or words[0] == "5" or words[:3] in ("408", "429"):
+    elif any(word in words for word in _THROTTLED):
+        kind, message = StorageThrottled, "object storage asks for fewer requests; try again later"
+    elif status is None or words[0] == "5" or words[:3] == "408":
         kind, message = StorageUnavailable, "object storage is unreachable or failed; try again"
         detail = f" ({words or 'no response'})"
     return kind(message, full=f"{url}: {message}{detail}")

@@ -46,6 +46,11 @@ class Storage:
         return self._objects.backend.name
 
     @property
+    def presigns(self) -> bool:
+        """Whether it serves signed URLs itself, as S3 does."""
+        return self.url.startswith("s3://")
+
+    @property
     def watch(self) -> Watch | None:
         return self._objects.watch
 

@@ -132,33 +132,36 @@ def _measured() -> Iterator[None]:
 def _translated_errors(distribution: str) -> Iterator[None]:
     """AWS errors as `CdnUnavailable`, without hosts, accounts and requests: clients may read it."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
-    except (BotoCoreError, ClientError, OSError) as error:
-        reason, code = _reason(error), _code(error)
+    except (BotoCoreError, ClientError, ResponseParserError, OSError) as error:
+        answer = error.response if isinstance(error, ClientError) else {}
+        reason = _reason(error, answer)
+        code = _code_of_answer(answer, reason) if answer else _code_without_answer(error)
         cdn_errors.add(1, OPERATION, reason)
-        request = getattr(error, "response", {}).get("ResponseMetadata", {}).get("RequestId", "none")
+        request = answer.get("ResponseMetadata", {}).get("RequestId", "unknown")
         log.warning("CloudFront distribution %s: %s failed: %s (request %s)", distribution, OPERATION, error, request)
         raise CdnUnavailable(code, f"{MESSAGES[code]} ({reason})", reason=reason) from None
 
 
-def _reason(error: Exception) -> str:
-    response: dict[str, Any] = getattr(error, "response", {})
-    reason = str(response["Error"].get("Code")) if "Error" in response else type(error).__name__
+def _reason(error: Exception, answer: dict[str, Any]) -> str:
+    reason = str(answer.get("Error", {}).get("Code", type(error).__name__))
     return reason if _REASON.fullmatch(reason) else "unknown"
 
 
-def _code(error: Exception) -> str:
-    from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
-
-    if not isinstance(error, ClientError):
-        keyless = isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound)
-        return "cdn_denied" if keyless else "cdn_unavailable"
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    reason = _reason(error)
+def _code_of_answer(answer: dict[str, Any], reason: str) -> str:
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if status == 429 or _THROTTLED.fullmatch(reason):
         return "cdn_throttled"
     if status == 404:
         return "cdn_not_found"
     return "cdn_denied" if 400 <= status < 500 and not _TIMED_OUT.fullmatch(reason) else "cdn_unavailable"
+
+
+def _code_without_answer(error: Exception) -> str:
+    from botocore.exceptions import NoCredentialsError, PartialCredentialsError, ProfileNotFound
+
+    keyless = isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound)
+    return "cdn_denied" if keyless else "cdn_unavailable"

@@ -13,7 +13,8 @@ def _about(text: str, **bounds: int) -> msgspec.Meta:
 
 class Settings(msgspec.Struct):
     storage_url: Annotated[
-        str, _about("Where images are kept: `file:///PATH` or `s3://BUCKET/PREFIX`; empty: a folder in the data directory.")
+        str,
+        _about("Where images are kept: `file:///PATH` or `s3://BUCKET/PREFIX`; empty: a folder in the data directory."),
     ] = ""
     max_bytes: Annotated[int, _about("Largest upload, in bytes.", ge=1, le=2**34)] = 52_428_800
     max_pixels: Annotated[int, _about("Most pixels of an image: width x height.", ge=1, le=2**31)] = 100_000_000

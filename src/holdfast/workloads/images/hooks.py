@@ -1,0 +1,54 @@
+"""What the jobs of an image do to its row, in the transactions of their transitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import NotFound
+from holdfast.extend import CreateRequest, Tx
+from holdfast.lifecycle import State
+from holdfast.model import Job
+from holdfast.workloads.images import faults
+from holdfast.workloads.images.extension import ext
+from holdfast.workloads.images.lifecycle import IMAGES
+
+PROCESSING = ("IMAGE_PROCESS", "IMAGE_REPROCESS")
+CONTROL = ("IMAGE_DELETE", "IMAGE_CANCEL")
+INTERNAL = "internal_error"
+
+
+@ext.guard("create", job_type=(*PROCESSING, *CONTROL))
+async def image_exists(tx: Tx, request: CreateRequest) -> None:
+    """Of the job's own tenant: also for jobs that a client creates by `POST /jobs`."""
+    image_id = request.job.payload.get("image")
+    if await tx.one(ext.q.image, tenant=request.job.tenant, id=str(image_id)) is None:
+        raise NotFound(f"there is no image {str(image_id)[:80]!r}", code="image_not_found")
+
+
+@ext.effect("create", job_type=PROCESSING)
+async def assign(tx: Tx, verb: str, job: Job) -> None:
+    """The newest job of an image decides what becomes of it; results of older ones are not published."""
+    image_id = job.payload["image"]
+    await tx.run(ext.q.assign_job, tenant=job.tenant, id=image_id, job_id=job.id, status=IMAGES.words[job.state])
+
+
+@ext.effect("create", job_type="IMAGE_DELETE")
+async def hide(tx: Tx, verb: str, job: Job) -> None:
+    await tx.run(ext.q.mark_deleted, tenant=job.tenant, id=job.payload["image"])
+
+
+@ext.effect("claim", "complete", "fail", "release", "reap", job_type=PROCESSING)
+async def follow(tx: Tx, verb: str, job: Job) -> None:
+    error = shown_error(job.error) if job.state in (State.RETRYING, State.DEAD) else {"code": None, "message": None}
+    status = {"status": IMAGES.words[job.state], "error_code": error["code"], "error_message": error["message"]}
+    await tx.run(ext.q.set_status, id=job.payload["image"], job_id=job.id, **status)
+    if job.state is State.DEAD:
+        await tx.run(ext.q.discard_of_job, job_id=job.id)
+
+
+def shown_error(error: Any) -> dict[str, str]:
+    """For clients: of an error that the service does not know, only that there was one."""
+    code = (error or {}).get("code", "")
+    if code not in faults.MESSAGES:
+        return {"code": INTERNAL, "message": "the image could not be processed"}
+    return {"code": code, "message": error["message"] if code in faults.OF_IMAGE else faults.MESSAGES[code]}

@@ -1,0 +1,132 @@
+"""The job types: process and reprocess an image, delete it, cancel its processing, purge the CDN, sweep the storage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import Context
+from holdfast.errors import NotFound
+from holdfast.extend import Tx
+from holdfast.workloads.images import objects
+from holdfast.workloads.images.cdn import purge_images
+from holdfast.workloads.images.extension import ext
+from holdfast.workloads.images.faults import TREATED, reported
+from holdfast.workloads.images.processing import make_variants
+
+QUEUE = "images"
+CONTROL_PRIORITY = 50  # before images that wait to be processed
+MEMORY_MB = 2048
+CPU_SECONDS = 900.0
+SWEPT_AT_ONCE = 200
+SWEEP_SECONDS = 60.0
+CONTROL: dict[str, Any] = {"queue": QUEUE, "lifecycle": "images", "max_attempts": 20, "errors": TREATED}
+PROCESSING: dict[str, Any] = {
+    "queue": QUEUE,
+    "lifecycle": "images",
+    "isolation": "process",
+    "memory_mb": MEMORY_MB,
+    "cpu_seconds": CPU_SECONDS,
+    "concurrency": 16,
+    "errors": TREATED,
+}
+
+
+@ext.job("IMAGE_PROCESS", **PROCESSING)
+async def process(ctx: Context, image: str) -> dict[str, Any]:
+    """Make the variants of an uploaded image."""
+    with reported():
+        return await make_variants(ctx, image)
+
+
+@ext.job("IMAGE_REPROCESS", **PROCESSING)
+async def reprocess(ctx: Context, image: str) -> dict[str, Any]:
+    """Make the variants that are missing, and drop those that are not wanted any more."""
+    with reported():
+        return await make_variants(ctx, image)
+
+
+@ext.job("IMAGE_CANCEL", **CONTROL)
+async def cancel(ctx: Context, image: str) -> dict[str, Any]:
+    """End the processing of an image: it fails with the code `canceled`."""
+    async with ctx.transaction() as tx:
+        row = await tx.one(ext.q.image, tenant=ctx.tenant, id=image)
+        ended = None if row is None else await tx.withdraw(row["job_id"], "canceled", message="canceled by a client")
+        result = {"image": image, "job": None if ended is None else ended.id}
+        await tx.complete(result)
+    return result
+
+
+@ext.job("IMAGE_DELETE", **CONTROL)
+async def delete(ctx: Context, image: str) -> dict[str, Any]:
+    """Delete the rows of an image, then its objects, then its copies in the CDN. Each step can be repeated."""
+    with reported():
+        async with ctx.transaction() as tx:
+            await _delete_rows(tx, ctx, image)
+            doomed = [row["storage_key"] for row in await tx.all(ext.q.garbage_of_job, job_id=ctx.job_id)]
+        await objects.delete(doomed)
+        await purge_images(ext.settings, [image], reference=ctx.job_id)
+        async with ctx.transaction() as tx:
+            await tx.run(ext.q.keep, keys=doomed)
+            await tx.complete({"image": image, "objects": len(doomed)})
+    return {"image": image, "objects": len(doomed)}
+
+
+async def _delete_rows(tx: Any, ctx: Context, image_id: str) -> None:
+    image = await tx.one(ext.q.lock_image, tenant=ctx.tenant, id=image_id)
+    if image is None:  # an earlier execution has done it
+        return
+    try:
+        await tx.withdraw(image["job_id"], "canceled", message="the image is deleted")
+    except NotFound:  # pruned
+        pass
+    await tx.run(ext.q.discard_of_job, job_id=image["job_id"])
+    doomed = [row["storage_key"] for row in await tx.all(ext.q.variants, ids=[image_id])]
+    await tx.run(ext.q.delete_all_variants, image_id=image_id)
+    await tx.run(ext.q.delete_image, id=image_id)
+    left = await tx.one(ext.q.leave_original, tenant=ctx.tenant, sha256=image["sha256"])
+    if left is not None and left["images"] == 0:
+        await tx.run(ext.q.delete_original, tenant=ctx.tenant, sha256=image["sha256"])
+        doomed.append(left["storage_key"])
+    for key in doomed:
+        await tx.run(ext.q.add_garbage, storage_key=key, job_id=ctx.job_id, seconds=0)
+
+
+@ext.job("IMAGE_PURGE", **CONTROL)
+async def purge(ctx: Context, image: str) -> None:
+    """Remove the replaced variants of an image from the CDN."""
+    with reported():
+        await purge_images(ext.settings, [image], reference=ctx.job_id)
+
+
+@ext.job("IMAGE_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", errors=TREATED)
+async def sweep(ctx: Context) -> int:
+    """Delete what crashed uploads and executions have left in the storage, and variants that were replaced."""
+    with reported():
+        swept = 0
+        while found := await _sweep_some(ctx):
+            swept += found
+        return swept
+
+
+async def _sweep_some(ctx: Context) -> int:
+    async with ctx.transaction() as tx:
+        await tx.run(ext.q.postpone_of_running)
+        due = [row["storage_key"] for row in await tx.all(ext.q.due_garbage, limit=SWEPT_AT_ONCE)]
+    keys = [key for key in due if not key.endswith("/")]
+    for folder in (key for key in due if key.endswith("/")):
+        keys += [info.key async for info in objects.storage().list(folder.removesuffix("/"))]
+    async with ctx.transaction() as tx:
+        kept = {row["storage_key"] for row in await tx.all(ext.q.recorded, keys=keys)}
+    await objects.delete([key for key in keys if key not in kept])
+    async with ctx.transaction() as tx:
+        await tx.run(ext.q.keep, keys=due)
+    return len(due)
+
+
+@ext.maintenance(every=SWEEP_SECONDS)
+async def start_sweep(tx: Tx) -> None:
+    """One sweep at a time: the key names what it begins with."""
+    due = await tx.all(ext.q.due_garbage, limit=1)
+    if due:
+        key = f"images-sweep {due[0]['storage_key']} {due[0]['due_at'].isoformat()}"
+        await ext.enqueue(tx, sweep.options(idempotency_key=key))

@@ -1,0 +1,36 @@
+"""Where the bytes are: the storage of the service, and the keys of its objects."""
+
+from functools import cache
+from pathlib import Path
+
+from holdfast.storage import Storage
+from holdfast.workloads.images.extension import ext
+
+DELETED_AT_ONCE = 1000
+
+
+def storage() -> Storage:
+    """That of the settings; by default a folder in the data directory."""
+    settings = ext.settings
+    url = settings.storage_url or str(Path(ext.app.settings.data_dir).absolute() / "images")
+    return _opened(url, settings.access_key_id, settings.secret_access_key)
+
+
+@cache
+def _opened(url: str, access_key_id: str, secret_access_key: str) -> Storage:
+    return ext.open_storage(url, access_key_id=access_key_id, secret_access_key=secret_access_key)
+
+
+def original_key(image_id: str) -> str:
+    """Unique for each upload: nothing that is stored there is ever replaced."""
+    return f"originals/{image_id[-2:]}/{image_id}"
+
+
+def attempt_folder(image_id: str, job_id: str, epoch: int) -> str:
+    """What one execution writes. No other execution writes there, so that none can replace the result of another."""
+    return f"variants/{image_id[-2:]}/{image_id}/{job_id}-{epoch}/"
+
+
+async def delete(keys: list[str]) -> None:
+    for first in range(0, len(keys), DELETED_AT_ONCE):
+        await storage().delete(*keys[first : first + DELETED_AT_ONCE])

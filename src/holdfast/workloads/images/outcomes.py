@@ -1,0 +1,39 @@
+"""What becomes of a job that meets an error: transient or permanent, with the codes of this service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast import Permanent, Retry
+from holdfast.errors import ObjectNotFound, StorageError
+from holdfast.workloads.images.cdn import CdnUnavailable
+from holdfast.workloads.images.faults import MESSAGES, ORIGINAL_MISSING, OUT_OF_MEMORY, ImageFault
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Around the work of a job: the errors that the service knows become outcomes."""
+    try:
+        yield
+    except Exception as error:
+        found = outcome_of(error)
+        if found is None:
+            raise
+        raise found from error
+
+
+def outcome_of(error: Exception) -> Permanent | Retry | None:
+    match error:
+        case ImageFault():
+            return Permanent(error.code, error.message)
+        case MemoryError():
+            return Permanent(OUT_OF_MEMORY, MESSAGES[OUT_OF_MEMORY])
+        case ObjectNotFound():
+            return Permanent(ORIGINAL_MISSING, MESSAGES[ORIGINAL_MISSING])
+        case StorageError():  # credentials and buckets are mended while jobs wait, so none of them is permanent
+            return Retry(error.code, MESSAGES.get(error.code, ""))
+        case CdnUnavailable():
+            verdict = Permanent if error.permanent else Retry
+            return verdict(error.code, error.message)
+    return None

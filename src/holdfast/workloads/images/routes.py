@@ -1,0 +1,290 @@
+"""The HTTP API of the image service."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import Conflict, Invalid, KeyReused, NotAcceptable, NotFound
+from holdfast.extend import Reply, Request, Tx, ranged
+from holdfast.workloads.images import hooks, objects
+from holdfast.workloads.images.cdn import NO_CDN
+from holdfast.workloads.images.extension import READ, WRITE, ext
+from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
+from holdfast.workloads.images.negotiation import best_format
+from holdfast.workloads.images.upload import Upload, discard, receive
+from holdfast.workloads.images.variants import Variant, checked, default_variants, read_variants
+from holdfast.workloads.images.views import (
+    PATH,
+    SIGNED,
+    AcceptedImage,
+    ControlJob,
+    ImagePage,
+    ImageView,
+    image_views,
+    media_type_of,
+    signed_name,
+    signer,
+    urls,
+    variant_of,
+)
+
+__all__ = ["ext", "hooks"]
+
+IMAGE = "/images/{image_id}"
+KEY = "Idempotency-Key"
+KEY_CHARS_MAX = 255
+ENVELOPE_BYTES = 1 << 20  # of a form around its file
+LAST = "~"  # behind every id
+CACHE_SECONDS = 3600
+CDN_CACHE_SECONDS = 31_536_000  # the CDN is purged when a variant is replaced
+
+
+class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
+    variants: str | None = None
+
+
+class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):
+    cursor: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+    status: Literal["queued", "processing", "completed", "failed_retryable", "failed"] | None = None
+
+
+class SignedQuery(msgspec.Struct, forbid_unknown_fields=True):
+    token: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class Reprocess(msgspec.Struct, forbid_unknown_fields=True):
+    variants: list[Variant] | None = None
+
+
+@ext.route(
+    *("POST", "/images"),
+    scope=WRITE,
+    about="Upload an image: the bytes, or a form with a field `file`.",
+    body="*/*",
+    body_max=lambda: ext.settings.max_bytes + ENVELOPE_BYTES,
+    too_large="image_too_large",
+    query=UploadQuery,
+    answers={202: AcceptedImage},
+    refuses=(409, 413, 415),
+)
+async def upload(request: Request) -> Reply:
+    key = _key(request)
+    asked = request.query.variants
+    variants = None if asked is None else read_variants(asked)
+    received = await receive(request, ext.app.ids.job_ids(ext.app.clock.now(), 1)[0])
+    try:
+        if variants is None:
+            variants = default_variants(ext.settings) if received.variants is None else read_variants(received.variants)
+        accepted = await _record(request, received, variants, key)
+    except Exception:
+        await discard(request, received)
+        raise
+    return Reply(202, accepted, {"location": f"/images/{accepted.image_id}"})
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get(KEY)
+    if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isprintable()):
+        raise Invalid(f"{KEY} is 1 to {KEY_CHARS_MAX} printable characters", code="invalid_idempotency_key")
+    return key
+
+
+async def _record(request: Request, upload: Upload, variants: list[Variant], key: str | None) -> AcceptedImage:
+    """The image and its job in one commit. A request whose key was used is answered with what the first one made."""
+    assert upload.found is not None  # noqa: S101
+    wanted = msgspec.json.encode(variants).decode()
+    digest = hashlib.sha256(f"{upload.sha256} {wanted}".encode()).hexdigest()
+    async with request.tx() as tx:
+        tenant = request.caller.tenant
+        original = await tx.one(ext.q.add_original, tenant=tenant, sha256=upload.sha256, storage_key=upload.key)
+        new = await tx.one(
+            ext.q.add_image,
+            **{"id": upload.image_id, "tenant": tenant, "sha256": upload.sha256, "bytes": upload.size},
+            **{"storage_key": original["storage_key"], "content_type": upload.found.media_type, "wanted": wanted},
+            **{"width": upload.found.width, "height": upload.found.height, "frames": upload.found.frames},
+            **{"idempotency_key": key, "request_digest": digest},
+        )
+        if new is None:
+            await tx.one(ext.q.leave_original, tenant=tenant, sha256=upload.sha256)
+            await tx.run(ext.q.delete_original, tenant=tenant, sha256=upload.sha256)
+            await tx.run(ext.q.discard, storage_key=upload.key)
+            return await _repeated(tx, tenant, key, digest)
+        await _keep_or_discard(tx, upload, original["storage_key"])
+        job = await request.enqueue(process, upload.image_id)
+    return AcceptedImage(upload.image_id, job.id, "queued")
+
+
+async def _repeated(tx: Tx, tenant: str, key: str | None, digest: str) -> AcceptedImage:
+    image = await tx.one(ext.q.image_of_key, tenant=tenant, idempotency_key=key)
+    if image["request_digest"] != digest:
+        raise KeyReused(f"this {KEY} was used for another image or other variants; use a new one")
+    return AcceptedImage(image["id"], image["job_id"], image["status"])
+
+
+async def _keep_or_discard(tx: Tx, upload: Upload, original: str) -> None:
+    """The tenant may have the same bytes already: then these are not needed."""
+    if original == upload.key:
+        await tx.run(ext.q.keep, keys=[upload.key])
+    else:
+        await tx.run(ext.q.discard, storage_key=upload.key)
+
+
+@ext.route(
+    *("GET", "/images"),
+    scope=READ,
+    about="List the images, the newest first.",
+    query=ImageQuery,
+    answers={200: ImagePage},
+)
+async def listed(request: Request) -> ImagePage:
+    query, links = request.query, await urls(request)
+    asked = {"tenant": request.caller.tenant, "before": query.cursor or LAST}
+
+    async def page(tx: Tx) -> tuple[list[Any], list[Any]]:
+        if query.status is None:
+            images = await tx.all(ext.q.page, **asked, limit=query.limit + 1)
+        else:
+            images = await tx.all(ext.q.page_of_status, **asked, status=query.status, limit=query.limit + 1)
+        return images, await tx.all(ext.q.variants, ids=[image["id"] for image in images[: query.limit]])
+
+    images, variants = await request.read(page)
+    shown = images[: query.limit]
+    cursor = shown[-1]["id"] if len(images) > len(shown) else None
+    return ImagePage(await image_views(shown, variants, links), cursor)
+
+
+@ext.route(
+    *("GET", IMAGE),
+    scope=READ,
+    about="Read an image: its status, its variants and their signed URLs.",
+    answers={200: ImageView},
+    refuses=(404,),
+)
+async def read(request: Request) -> ImageView:
+    links = await urls(request)
+
+    async def one(tx: Tx) -> tuple[Any, list[Any]]:
+        image = await _image(tx, request)
+        return image, await tx.all(ext.q.variants, ids=[image["id"]])
+
+    image, variants = await request.read(one)
+    return (await image_views([image], variants, links))[0]
+
+
+async def _image(tx: Tx, request: Request) -> Any:
+    image = await tx.one(ext.q.image, tenant=request.caller.tenant, id=request.path["image_id"])
+    if image is None:
+        raise NotFound("there is no such image", code="image_not_found")
+    return image
+
+
+@ext.route(
+    *("GET", PATH),
+    scope=READ,
+    about="Download a variant: `w320.webp`, or `w320` for the best format that the client accepts.",
+    answers={200: "image/*"},
+    refuses=(404, 406),
+)
+async def variant(request: Request) -> Response:
+    async def one(tx: Tx) -> tuple[Any, bool]:
+        image, name = await _image(tx, request), request.path["variant"]
+        rows = {row["name"]: row for row in await tx.all(ext.q.variants, ids=[image["id"]])}
+        if name in rows:
+            return rows[name], False
+        return _negotiated(rows, name, request.headers.get("accept", "")), True
+
+    row, negotiated = await request.read(one)
+    return await _served(row, {"vary": "Accept"} if negotiated else {})
+
+
+def _negotiated(rows: dict[str, Any], name: str, accept: str) -> Any:
+    offered = {variant_of(row).format: row for each, row in rows.items() if each.rpartition(".")[0] == name}
+    if not offered:
+        raise NotFound(f"the image has no variant {name[:80]!r}; it has {', '.join(rows) or 'none'}", code="no_variant")
+    row = best_format(accept, offered)
+    if row is None:
+        raise NotAcceptable(f"variant {name!r} exists as {', '.join(offered)} only")
+    return row
+
+
+async def _served(row: Any, headers: dict[str, str]) -> Response:
+    download = await objects.storage().get(row["storage_key"])
+    if ext.settings.cdn in NO_CDN:
+        cached = f"private, max-age={CACHE_SECONDS}"
+    else:
+        cached = f"public, max-age={CDN_CACHE_SECONDS}"
+    etag, media_type = row["sha256"][:32], media_type_of(row)
+    headers = {"cache-control": cached, "x-content-type-options": "nosniff", **headers}
+    return ranged(download.part, download.info.size, etag=etag, media_type=media_type, headers=headers)
+
+
+@ext.route(
+    *("GET", SIGNED),
+    scope=None,
+    about="Download a variant by its signed URL.",
+    query=SignedQuery,
+    answers={200: "image/*"},
+    refuses=(403, 404),
+)
+async def signed(request: Request) -> Response:
+    image_id, name = request.path["image_id"], request.path["variant"]
+    (await signer(request)).verify(request.query.token, "GET", signed_name({"image_id": image_id, "name": name}))
+    rows = await request.read(lambda tx: tx.all(ext.q.variants, ids=[image_id]))
+    for row in rows:
+        if row["name"] == name:
+            return await _served(row, {})
+    raise NotFound("this variant was deleted", code="no_variant")
+
+
+@ext.route(
+    *("POST", f"{IMAGE}/reprocess"),
+    scope=WRITE,
+    about="Make other variants, or the missing ones again: only the difference is made.",
+    body=Reprocess,
+    answers={202: AcceptedImage},
+    refuses=(404, 409),
+)
+async def start_reprocess(request: Request) -> Reply:
+    wanted = None if request.body.variants is None else checked(request.body.variants)
+    async with request.tx() as tx:
+        image = await _image(tx, request)
+        if wanted is not None:
+            text = msgspec.json.encode(wanted).decode()
+            await tx.run(ext.q.set_wanted, tenant=request.caller.tenant, id=image["id"], wanted=text)
+        job = await request.enqueue(reprocess.options(idempotency_key=_key(request)), image["id"])
+    return Reply(202, AcceptedImage(image["id"], job.id, "queued"), {"location": f"/images/{image['id']}"})
+
+
+@ext.route(
+    *("POST", f"{IMAGE}/cancel"),
+    scope=WRITE,
+    about="Cancel the processing of an image, by a control job.",
+    answers={202: ControlJob},
+    refuses=(404, 409),
+)
+async def start_cancel(request: Request) -> Reply:
+    async with request.tx() as tx:
+        image = await _image(tx, request)
+        if image["status"] in ("completed", "failed") and image["error_code"] != "canceled":
+            raise Conflict(f"the image is {image['status']}: there is nothing to cancel", code="already_final")
+        job = await request.enqueue(cancel.options(priority=CONTROL_PRIORITY), image["id"])
+    return Reply(202, ControlJob(job.id))
+
+
+@ext.route(
+    *("DELETE", IMAGE),
+    scope=WRITE,
+    about="Delete an image, its variants and their copies in the CDN, by a control job.",
+    answers={202: ControlJob},
+    refuses=(404,),
+)
+async def start_delete(request: Request) -> Reply:
+    async with request.tx() as tx:
+        image = await _image(tx, request)
+        job = await request.enqueue(delete.options(priority=CONTROL_PRIORITY), image["id"])
+    return Reply(202, ControlJob(job.id))

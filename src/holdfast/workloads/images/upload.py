@@ -1,0 +1,107 @@
+"""An upload: streamed to the storage while it is hashed and its header is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from holdfast.errors import Invalid, Malformed, UnsupportedMedia
+from holdfast.extend import Request
+from holdfast.workloads.images import faults, objects
+from holdfast.workloads.images.extension import ext
+from holdfast.workloads.images.faults import ImageFault
+from holdfast.workloads.images.probe import Found, Limits, Prober
+
+FORM = "multipart/form-data"
+FILE, VARIANTS = "file", "variants"
+VARIANTS_BYTES_MAX = 65_536
+PROBED_BYTES = 4096  # read before anything is stored: most files that are no images show it here
+
+
+@dataclass
+class Upload:
+    """What was uploaded. `variants`: the text of that field of the form."""
+
+    image_id: str
+    key: str
+    sha256: str = ""
+    size: int = 0
+    found: Found | None = None
+    variants: str | None = None
+
+
+async def receive(request: Request, image_id: str) -> Upload:
+    """Raises what the client is told: `unsupported_image`, `image_too_large` and so on."""
+    upload = Upload(image_id, objects.original_key(image_id))
+    if request.content_type != FORM:
+        await _store(request, upload, request.stream())
+        return upload
+    async for part in request.parts():
+        if part.name == FILE and upload.found is None:
+            await _store(request, upload, aiter(part))
+        elif part.name == VARIANTS:
+            upload.variants = await part.text(max_bytes=VARIANTS_BYTES_MAX)
+    if upload.found is None:
+        raise Malformed(f"the form has no field {FILE!r} with an image", code="file_missing")
+    return upload
+
+
+async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
+    settings = ext.settings
+    prober = Prober(Limits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels))
+    try:
+        first = await _first(prober, chunks)
+        async with request.tx() as tx:  # written down first: no crash leaves an object that nothing leads to
+            await tx.run(ext.q.add_garbage, storage_key=upload.key, job_id=None, seconds=86_400.0)
+        try:
+            await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
+            upload.found = prober.finish()
+        except Exception:
+            await discard(request, upload)
+            raise
+    except ImageFault as fault:
+        raise refusal(fault) from None
+
+
+async def _first(prober: Prober, chunks: AsyncIterator[bytes]) -> bytes:
+    first = b""
+    async for chunk in chunks:
+        first += chunk
+        if len(first) >= PROBED_BYTES:
+            break
+    prober.feed(first)
+    if not first:
+        prober.finish()
+    return first
+
+
+async def _hashed(upload: Upload, prober: Prober, first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    digest, limit = hashlib.sha256(first), ext.settings.max_bytes
+    upload.size = len(first)
+    if upload.size > limit:
+        raise too_large(limit)
+    yield first
+    async for chunk in chunks:
+        upload.size += len(chunk)
+        if upload.size > limit:
+            raise too_large(limit)
+        digest.update(chunk)
+        prober.feed(chunk)
+        yield chunk
+    upload.sha256 = digest.hexdigest()
+
+
+async def discard(request: Request, upload: Upload) -> None:
+    """Nothing refers to it: the next sweep deletes it."""
+    async with request.tx() as tx:
+        await tx.run(ext.q.discard, storage_key=upload.key)
+
+
+def too_large(limit: int) -> Invalid:
+    return Invalid(f"the image has more than {limit} bytes (HOLDFAST_IMAGES_MAX_BYTES)", code=faults.TOO_LARGE)
+
+
+def refusal(fault: ImageFault) -> Invalid:
+    kind = UnsupportedMedia if fault.code == faults.UNSUPPORTED else Invalid
+    return kind(fault.message, code=fault.code)

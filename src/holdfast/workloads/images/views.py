@@ -1,0 +1,127 @@
+"""What the HTTP API shows of an image."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.extend import Request
+from holdfast.storage import Signer
+from holdfast.workloads.images import objects
+from holdfast.workloads.images.variants import MEDIA_TYPE, Format, Variant, read_variants
+
+PATH = "/images/{image_id}/{variant}"
+SIGNED = f"{PATH}/signed"
+
+
+class AcceptedImage(msgspec.Struct, rename="camel"):
+    image_id: str
+    job_id: str
+    status: str
+
+
+class ControlJob(msgspec.Struct, rename="camel"):
+    job_id: str
+
+
+class VariantView(msgspec.Struct, rename="camel"):
+    name: str
+    width: int
+    height: int
+    format: Format
+    bytes: int
+    sha256: str
+    url: str
+
+
+class ImageError(msgspec.Struct):
+    code: str
+    message: str
+
+
+class ImageView(msgspec.Struct, rename="camel", omit_defaults=True):
+    image_id: str
+    job_id: str
+    status: str
+    content_type: str
+    width: int
+    height: int
+    frames: int
+    bytes: int
+    sha256: str
+    blurhash: str | None
+    dhash: str | None
+    color: str | None
+    variants: list[VariantView]
+    created_at: datetime
+    updated_at: datetime
+    error: ImageError | None = None
+
+
+class ImagePage(msgspec.Struct, rename="camel"):
+    images: list[ImageView]
+    next_cursor: str | None
+
+
+class Urls:
+    """Signed URLs: by S3, or for other storage by our own route."""
+
+    def __init__(self, signer: Signer, base: str, seconds: int) -> None:
+        self._signer, self._base, self._seconds = signer, base, seconds
+
+    async def of(self, row: Any) -> str:
+        storage = objects.storage()
+        if storage.presigns:
+            return await storage.signed_url("GET", row["storage_key"], self._seconds)
+        path = SIGNED.format(image_id=row["image_id"], variant=row["name"])
+        return f"{self._base}{path}?token={self._signer.sign('GET', signed_name(row), self._seconds)}"
+
+
+def signed_name(row: Any) -> str:
+    """What a token of ours is for."""
+    return f"{row['image_id']}/{row['name']}"
+
+
+async def urls(request: Request) -> Urls:
+    settings = request.settings
+    base = settings.public_url.rstrip("/") or f"http://{request.headers.get('host', '')}"
+    return Urls(await signer(request), base, settings.url_seconds)
+
+
+async def signer(request: Request) -> Signer:
+    return Signer(await request.secret("images urls"))
+
+
+async def image_views(images: list[Any], variants: list[Any], links: Urls) -> list[ImageView]:
+    by_image: dict[str, list[Any]] = {}
+    for row in variants:
+        by_image.setdefault(row["image_id"], []).append(row)
+    return [await _image_view(image, by_image.get(image["id"], []), links) for image in images]
+
+
+async def _image_view(image: Any, rows: list[Any], links: Urls) -> ImageView:
+    wanted = {name: place for place, name in enumerate(each.name for each in read_variants(image["wanted"]))}
+    rows = sorted(rows, key=lambda row: wanted.get(row["name"], len(wanted)))
+    error = ImageError(image["error_code"], image["error_message"]) if image["error_code"] else None
+    return ImageView(
+        image_id=image["id"],
+        **{name: image[name] for name in ("job_id", "status", "content_type", "width", "height", "frames", "bytes")},
+        **{name: image[name] for name in ("sha256", "blurhash", "dhash", "color", "created_at", "updated_at")},
+        variants=[await _variant_view(row, links) for row in rows],
+        error=error,
+    )
+
+
+async def _variant_view(row: Any, links: Urls) -> VariantView:
+    size = {name: row[name] for name in ("name", "width", "height", "bytes", "sha256")}
+    return VariantView(**size, format=variant_of(row).format, url=await links.of(row))
+
+
+def variant_of(row: Any) -> Variant:
+    return msgspec.json.decode(row["spec"], type=Variant)
+
+
+def media_type_of(row: Any) -> str:
+    return MEDIA_TYPE[variant_of(row).format]
