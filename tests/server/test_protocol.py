@@ -79,7 +79,7 @@ async def wire(served: Served) -> AsyncIterator[Wire]:
 @pytest.fixture
 async def quick(fresh_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     """A server whose patience is short."""
-    for name in ("HEAD_SECONDS_MAX", "LINGER_SECONDS", "SEND_SECONDS_MAX"):
+    for name in ("HEAD_SECONDS_MAX", "LINGER_SECONDS", "LINGER_SECONDS_MAX", "SEND_SECONDS_MAX"):
         monkeypatch.setattr(protocol, name, SOON)
     monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", SOON)
     monkeypatch.setattr(request_body, "BODY_SECONDS_MAX", SOON)
@@ -175,6 +175,45 @@ async def test_a_body_that_arrives_after_the_response_is_ignored(patient: Served
         await client.say(b" " * 1000)
         await client.say(GET)
         assert (await client.answer())[0] == 200
+
+
+async def test_the_rest_of_a_rejected_request_may_arrive_slowly(
+    patient: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", SOON)
+    async with wire(patient) as client:
+        await client.say(POST.replace(b"application/json", b"text/plain"))
+        assert await client.refusal() == (415, "unsupported_media_type")
+        for _ in range(4):
+            await asyncio.sleep(SOON / 2)
+            await client.say(b" " * 250)
+        await client.say(GET)
+        assert (await client.answer())[0] == 200
+
+
+async def test_a_rejected_request_that_stops_arriving_ends_the_connection(quick: Served) -> None:
+    async with wire(quick) as client:
+        await client.say(POST.replace(b"application/json", b"text/plain"))
+        assert await client.refusal() == (415, "unsupported_media_type")
+        assert await client.is_over()
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_a_client_that_sends_everything_first_reads_the_rejection(patient: Served, connection: str) -> None:
+    """httpx2 reads the response when it has sent the request: a connection that is reset meanwhile loses it."""
+    headers = {"content-type": "text/plain", "connection": connection}
+    answer = await patient.http.post("/jobs", content=b"x" * 20_000_000, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+    assert (await patient.http.get("/livez")).status_code == 200
+
+
+async def test_the_connection_ends_when_a_rejected_request_turns_malformed(patient: Served) -> None:
+    head = POST.replace(b"content-length: 1000", b"transfer-encoding: chunked").replace(b"/json", b"/xml")
+    async with wire(patient) as client:
+        await client.say(head)
+        assert await client.refusal() == (415, "unsupported_media_type")
+        await client.say(b"no chunk\r\n")
+        assert await client.is_over()
 
 
 async def test_a_connection_reset_mid_body_leaves_nothing_behind(patient: Served) -> None:

@@ -24,7 +24,8 @@ HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 5.0
 KEEP_ALIVE_SECONDS = 30
 SEND_SECONDS_MAX = 30.0  # for a client to read a response that exceeds the write buffer
-LINGER_SECONDS = 5.0  # to drain a request that was answered before it was read
+LINGER_SECONDS = 5.0  # between chunks of a request that was answered before it was read
+LINGER_SECONDS_MAX = 30.0  # to drain such a request
 OVERLOAD_SECONDS = 1.0  # to read a request that is answered with too_many_connections
 
 
@@ -43,10 +44,10 @@ class ServerConfig(uvicorn.Config):
 class HeadBuffer:
     """What a response is written to: sends its head together with the start of its body, one system call less."""
 
-    __slots__ = ("_head", "_transport")
+    __slots__ = ("_close", "_head", "_transport")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport, self._head = transport, b""
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport, self._head, self._close = transport, b"", close
 
     def write(self, data: bytes) -> None:
         if self._head:
@@ -66,7 +67,7 @@ class HeadBuffer:
 
     def close(self) -> None:
         self.flush()
-        self._transport.close()
+        self._close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -83,10 +84,11 @@ class HttpProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None  # the deadline of the current wait
     _idle_since = 0.0  # 0: a request is under way
     _idle_timer: asyncio.TimerHandle | None = None
+    _linger_until = 0.0  # 0: no request is drained
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._responses: Any = HeadBuffer(transport)
+        self._responses: Any = HeadBuffer(transport, self._close)
         overloaded = len(self.connections) > self.config.connections_max
         if overloaded:
             self.app = self._too_many
@@ -109,6 +111,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self._reading_head:
             self._head_bytes += len(data)
         super().data_received(data)
+        if self._linger_until:
+            self._linger()
         if self._reading_head and not self.transport.is_closing():
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._reject(_head_too_large())
@@ -155,16 +159,37 @@ class HttpProtocol(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self.cycle.more_body:
-            self._start_timer(LINGER_SECONDS, self._abort)
+            self._linger_until = self.loop.time() + LINGER_SECONDS_MAX
+            self._linger()
         else:
             self._wait_for_request()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self.scope[WHOLE_BODY] = bytes(self.cycle.body)  # type: ignore[literal-required]
-        if self._timer is not None:  # the rest of the body has arrived
-            self._cancel_timer()
+        if self._linger_until:
+            self._end_linger()
+
+    def _linger(self) -> None:
+        """Discard what the client still sends: most clients read the response after they have sent everything, and to
+        close before that would reset the connection, which may lose the response."""
+        left = self._linger_until - self.loop.time()
+        self._start_timer(min(LINGER_SECONDS, left), self._abort)
+
+    def _end_linger(self) -> None:
+        self._linger_until = 0.0
+        self._cancel_timer()
+        if self.cycle.keep_alive:
             self._wait_for_request()
+        else:
+            self.transport.close()
+
+    def _close(self) -> None:
+        """After a response that ends the connection."""
+        if self.cycle.response_complete and self.cycle.more_body:
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def _wait_for_request(self) -> None:
         self._idle_since = self.loop.time()
@@ -206,7 +231,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _reject(self, error: HoldfastError) -> None:
         """Without calling the application. A client that is still sending can read the response."""
-        if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
+        responding = not (self.cycle is None or self.cycle.response_complete)
+        if responding or self._linger_until or self.transport.is_closing():
             self.transport.close()
             return
         self._rejected, self._reading_head = True, False
