@@ -52,14 +52,21 @@ class S3Server(Daemon):
         return super().environment() | keys | {"TMPDIR": str(self.directory)}
 
     def is_ready(self) -> bool:
-        """The bucket is there: a request without a key is refused, and not told that it is missing."""
-        try:
-            urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=1).close()
-        except urllib.error.HTTPError as error:
-            return error.code == 403
-        except OSError:
-            return False
-        return True
+        """S3 refuses a request without a key, whether or not the bucket exists: the filer says that it does."""
+        bucket = f"http://127.0.0.1:{self._ports['filer.port']}/buckets/{BUCKET}/"
+        return _status(f"{self.url}/{BUCKET}") == 403 and _status(bucket) == 200
+
+
+def _status(url: str) -> int:
+    """0 without a response."""
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
 
 
 def _parts() -> list[str]:
