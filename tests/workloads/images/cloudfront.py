@@ -32,6 +32,10 @@ class Distribution:
             made = await client.create_distribution(DistributionConfig=CONFIG)
             yield cls(server.url, made["Distribution"]["Id"], client)
 
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"cdn": self.id, "cdn_endpoint_url": self.url}
+
     async def invalidations(self) -> dict[str, list[str]]:
         """The paths of each, by its reference."""
         found = (await self.client.list_invalidations(DistributionId=self.id))["InvalidationList"].get("Items", [])

@@ -103,8 +103,7 @@ async def test_a_reference_that_has_other_paths_does_not_prevent_the_purge(cloud
 
 
 async def test_images_are_purged_by_their_ids(cloudfront: Distribution) -> None:
-    settings = Settings(cdn=cloudfront.id, cdn_endpoint_url=cloudfront.url)
-    assert await purge_images(settings, ["b", "a"], reference=JOB)
+    assert await purge_images(Settings(**cloudfront.settings), ["b", "a"], reference=JOB)
     assert await cloudfront.invalidations() == {JOB: ["/images/a/*", "/images/b/*"]}
 
 
