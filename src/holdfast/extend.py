@@ -47,6 +47,7 @@ from holdfast.sdk.definitions import Definitions
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.responses import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extensions.routes import Mount, MountLimits, RouteOptions, extension_route, mount, together
+from holdfast.server.http.multipart import FormPart
 from holdfast.server.http.route import Reply, Route
 from holdfast.settings import NAMES, load_section, shown_section
 from holdfast.store import Tx
@@ -68,6 +69,7 @@ __all__ = [
     "CreateRequest",
     "Defer",
     "Extension",
+    "FormPart",
     "Manifest",
     "MoveRequest",
     "Query",

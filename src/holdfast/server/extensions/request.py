@@ -14,6 +14,8 @@ from holdfast.model import NewJob
 from holdfast.model.enqueueable import MakesJobs, new_job_of
 from holdfast.observe.trace_context import carried
 from holdfast.server.auth.authenticator import Caller
+from holdfast.server.http.multipart import FormPart
+from holdfast.server.http.request_body import media_type_of
 from holdfast.server.http.route import HttpRequest
 from holdfast.server.http.streamed_body import StreamedBody
 from holdfast.store import Tx
@@ -39,6 +41,11 @@ class Request:
 
     # -- streamed bodies ------------------------------------------------------------------------------------------
 
+    @property
+    def content_type(self) -> str:
+        """Of the body, in lower case and without parameters; empty if there is none."""
+        return media_type_of(self._asked.headers.get(b"content-type", b""))
+
     def stream(self) -> AsyncIterator[bytes]:
         """The body in chunks, up to the limit of the route."""
         return self._streamed_body().stream()
@@ -50,6 +57,11 @@ class Request:
 
     def _streamed_body(self) -> StreamedBody:
         if self._asked.streamed_body is None:
+    def parts(self, *, max_parts: int = 1000) -> AsyncIterator[FormPart]:
+        """The fields and files of a multipart/form-data body, one after the other while it arrives. Nothing is stored:
+        what is not read of a part is skipped when the next one is requested."""
+        return self._streamed_body().parts(max_parts=max_parts)
+
             raise TypeError("the body of this route is a type; declare a media type to stream it")
         return self._asked.streamed_body
 

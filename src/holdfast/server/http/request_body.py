@@ -84,6 +84,11 @@ def _is_json(kind: bytes) -> bool:
     return name == b"application/json" or (name.startswith(b"application/") and name.endswith(b"+json"))
 
 
+def media_type_of(content_type: bytes) -> str:
+    """In lower case and without parameters; empty if there is none."""
+    return content_type.partition(b";")[0].strip().lower().decode("latin-1")
+
+
 def check_length(headers: Headers, limit: int) -> None:
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limit:

@@ -1,4 +1,4 @@
-"""A request body that a handler reads while it arrives, as a stream or a form, with limits on size and speed."""
+"""A request body that a handler reads while it arrives: a stream, a form or its parts. Limits on size and speed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from starlette.datastructures import Headers as StarletteHeaders
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 
 from holdfast.errors import HoldfastError, Malformed
-from holdfast.server.http.request_body import BODY_SECONDS_MAX, check_length, too_large
+from holdfast.server.http.multipart import FormParts, malformed_form
+from holdfast.server.http.request_body import BODY_SECONDS_MAX, check_length, media_type_of, too_large
 from holdfast.server.http.route import Headers
 
 BYTES_PER_SECOND_MIN = 4096.0  # slower uploads time out
@@ -29,7 +30,9 @@ class StreamedBody:
         self.failure: HoldfastError | None = None
         self.disconnected = False  # the client has disconnected
         self._form: FormData | None = None
-        self._kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+        self._parts: FormParts | None = None
+        self._content_type = headers.get(b"content-type", b"")
+        self._kind = media_type_of(self._content_type)
         if not _fits(self._kind, media_type):
             raise Malformed(f"send the content-type {media_type}", code="unsupported_media_type")
         check_length(headers, limit)
@@ -38,6 +41,9 @@ class StreamedBody:
         while not self._over:
             if chunk := await self._next():
                 yield chunk
+
+    async def _next_or_end(self) -> bytes | None:
+        return None if self._over else await self._next()
 
     async def _next(self) -> bytes:
         """With a timeout that allows for the minimum upload rate."""
@@ -79,18 +85,27 @@ class StreamedBody:
             try:
                 self._form = await self._parsed(headers, max_files, max_fields)
             except MultiPartException as error:
-                raise _malformed(error.message) from None
+                raise malformed_form(error.message) from None
             except ValueError:  # from python-multipart or an unknown character set
-                raise _malformed("its encoding does not match its content-type") from None
+                raise malformed_form("its encoding does not match its content-type") from None
         return self._form
 
     async def _parsed(self, headers: StarletteHeaders, max_files: int, max_fields: int) -> FormData:
         if self._kind == FORM:
             self._limit = min(self._limit, FIELDS_BYTES_MAX)
             return await FormParser(headers, self.stream(), max_fields=max_fields).parse()
+        self._check_multipart()
+        return await _SpoolingParser(headers, self.stream(), max_files=max_files, max_fields=max_fields).parse()
+
+    def parts(self, *, max_parts: int) -> FormParts:
+        if self._parts is None:
+            self._check_multipart()
+            self._parts = FormParts(self._content_type, self._next_or_end, max_parts=max_parts)
+        return self._parts
+
+    def _check_multipart(self) -> None:
         if self._kind != MULTIPART:
             raise Malformed(f"send a form with the content-type {MULTIPART}", code="unsupported_media_type")
-        return await _Parts(headers, self.stream(), max_files=max_files, max_fields=max_fields).parse()
 
     @property
     def uploads(self) -> list[tuple[int, str]]:
@@ -98,6 +113,8 @@ class StreamedBody:
         if self._form is not None:
             files = [value for _, value in self._form.multi_items() if isinstance(value, UploadFile)]
             return [(file.size or 0, file.content_type or "") for file in files]
+        if self._parts is not None:
+            return self._parts.uploads
         return [(self._size, self._kind)] if self._over else []
 
     async def close(self) -> None:
@@ -105,7 +122,7 @@ class StreamedBody:
             await self._form.close()
 
 
-class _Parts(MultiPartParser):
+class _SpoolingParser(MultiPartParser):
     """Bounds the memory of all fields together."""
 
     spool_max_size = FILE_BYTES_IN_MEMORY
@@ -122,10 +139,6 @@ class _Parts(MultiPartParser):
 def _fits(kind: str, wanted: str) -> bool:
     main, _, sub = wanted.partition("/")
     return wanted == "*/*" or kind == wanted or (sub == "*" and kind.startswith(f"{main}/"))
-
-
-def _malformed(why: str) -> Malformed:
-    return Malformed(f"malformed form: {why}", code="malformed_form")
 
 
 def _too_slow() -> Malformed:
