@@ -1,0 +1,86 @@
+"""What has been found out about an image so far, within the limits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.workloads.images.faults import CORRUPT, TOO_MANY_FRAMES, TOO_MANY_PIXELS, ImageFault
+
+PARTS_MAX = 500_000  # of a file: segments, chunks, blocks or boxes; 100,000 frames need 300,000
+
+
+class ImageLimits(NamedTuple):
+    max_pixels: int
+    max_frames: int
+    max_animation_pixels: int
+
+
+class Tally:
+    """Raises as soon as a limit is exceeded."""
+
+    def __init__(self, limits: ImageLimits) -> None:
+        self._limits = limits
+        self.width = self.height = self.frames = 0
+        self._parts = 0
+        self._sideways = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """As it is displayed."""
+        return (self.height, self.width) if self._sideways else (self.width, self.height)
+
+    def resize(self, width: int, height: int) -> None:
+        if not (width and height):
+            raise no_dimensions()
+        self._set(width, height)
+
+    def enlarge(self, width: int, height: int) -> None:
+        """A part of this size must fit into the image."""
+        self._set(max(self.width, width), max(self.height, height))
+
+    def grow(self, width: int, height: int) -> None:
+        """The image is this one, if it is the largest so far."""
+        if width * height > self.width * self.height:
+            self._set(width, height)
+
+    def _set(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        if width * height > self._limits.max_pixels:
+            raise ImageFault(
+                TOO_MANY_PIXELS,
+                f"the image has {width} x {height} pixels; at most {self._limits.max_pixels} pixels are allowed",
+            )
+        self._check_animation()
+
+    def count_frames(self, frames: int) -> None:
+        self.check_frames(frames)
+        self.frames = frames
+        self._check_animation()
+
+    def check_frames(self, frames: int) -> None:
+        if frames > self._limits.max_frames:
+            raise ImageFault(
+                TOO_MANY_FRAMES,
+                f"the image has more frames or pages than the {self._limits.max_frames} that are allowed",
+            )
+
+    def _check_animation(self) -> None:
+        pixels = self.frames * self.width * self.height
+        if self.frames > 1 and pixels > self._limits.max_animation_pixels:
+            raise ImageFault(
+                TOO_MANY_PIXELS,
+                f"{self.frames} frames of {self.width} x {self.height} pixels;"
+                f" at most {self._limits.max_animation_pixels} pixels of all frames together are allowed",
+            )
+
+    def count_part(self) -> None:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise ImageFault(CORRUPT, f"the file has more than {PARTS_MAX} segments, chunks, blocks or boxes")
+
+    def turn(self, sideways: bool) -> None:
+        self._sideways = sideways
+
+
+def no_dimensions() -> ImageFault:
+    return ImageFault(CORRUPT, "the file is damaged: no width and height can be read from it")
