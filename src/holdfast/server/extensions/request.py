@@ -39,12 +39,12 @@ class Request:
     def caller(self) -> Caller:
         return self._asked.caller
 
-    # -- streamed bodies ------------------------------------------------------------------------------------------
-
     @property
     def content_type(self) -> str:
         """Of the body, in lower case and without parameters; empty if there is none."""
         return media_type_of(self._asked.headers.get(b"content-type", b""))
+
+    # -- streamed bodies ------------------------------------------------------------------------------------------
 
     def stream(self) -> AsyncIterator[bytes]:
         """The body in chunks, up to the limit of the route."""
@@ -55,13 +55,13 @@ class Request:
         together have at most 1 MiB."""
         return await self._streamed_body().form(self.headers, max_files=max_files, max_fields=max_fields)
 
-    def _streamed_body(self) -> StreamedBody:
-        if self._asked.streamed_body is None:
     def parts(self, *, max_parts: int = 1000) -> AsyncIterator[FormPart]:
         """The fields and files of a multipart/form-data body, one after the other while it arrives. Nothing is stored:
         what is not read of a part is skipped when the next one is requested."""
         return self._streamed_body().parts(max_parts=max_parts)
 
+    def _streamed_body(self) -> StreamedBody:
+        if self._asked.streamed_body is None:
             raise TypeError("the body of this route is a type; declare a media type to stream it")
         return self._asked.streamed_body
 
