@@ -1,9 +1,10 @@
-"""Control jobs: `system.cancel` ends the waiting work of another job, in every lifecycle and wherever it runs."""
+"""Control jobs: `system.cancel` ends another job, in every lifecycle and wherever it runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import App, Client, SyncContext
@@ -15,14 +16,17 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import State
 from holdfast.model import Job, NewJob
 from holdfast.model.key import NewKey, Scope
-from holdfast.model.reports import Withdrawal
+from holdfast.model.reports import HeldLease, Withdrawal
 from holdfast.settings import Settings
 from holdfast.worker.config import WorkerConfig
+from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
+from holdfast.worker.processes.process_pool import ProcessPool
 from holdfast.worker.runtime import Worker
 from holdfast.worker.sources.http import HttpSource
 from tests.engine.steps import UNKNOWN_ID
+from tests.extension.endless_image import app as endless
 from tests.server.steps import ADMIN, Served, bearer, serving
-from tests.worker.in_process import until, working
+from tests.worker.in_process import is_done, until, working
 
 
 @pytest.fixture
@@ -111,20 +115,51 @@ async def test_withdraw_cancels_where_the_lifecycle_has_a_cancel(served: Served,
         assert last.data == {"control": "system.cancel"}
 
 
-async def test_a_running_job_without_a_cancel_is_waited_for(
-    served: Served, app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """C-7: the wish stays until it can be obeyed."""
-    monkeypatch.setattr("holdfast.control.LOOK_AGAIN_SECONDS", 0.05)
+async def test_a_running_job_without_a_cancel_is_asked_to_stop(served: Served, app: App) -> None:
+    """C-7, R000-24: the request is recorded at once; what the worker then reports ends the job, as failed by it."""
     engine, worker = served.engine, (await served.engine.workers.register()).id
-    made = await image(served, policy={"backoff_base_seconds": 600})
+    made = await image(served)
     [lease] = await engine.claim(worker, types=["resize"])
-    async with working(app) as at_work:
+    async with working(app):
         wish = await cancel(served, made)
-        await until(lambda: ("release", 1) in at_work.source.calls)
-        assert (await engine.reads.get(made)).state is State.RUNNING
-        await engine.fail(worker, lease.id, lease.token, "E_BLUR")
-        assert (await ended(served, wish))["result"]["status"] == "FAILED"
+        assert (await ended(served, wish))["result"] == {"job": made, "status": "RUNNING"}
+    assert (await engine.heartbeat(worker, [HeldLease(lease.id, lease.token)])).cancel == [made]
+    assert (await served.http.post(f"/jobs/{made}/cancel")).status_code == 409
+    await engine.release(worker, lease.id, lease.token)
+    assert (await told(served, made))[-2:] == [
+        ("cancel", None, None, "system"),
+        ("fail", "processing", "failed", "worker"),
+    ]
+    view = (await served.http.get(f"/jobs/{made}")).json()
+    assert (view["status"], view["error"]["code"]) == ("FAILED", "canceled")
+
+
+@pytest.mark.parametrize("job_type", ["computing", "sleeping"])
+async def test_a_handler_in_a_child_process_is_interrupted_by_a_control_job(store_url: str, job_type: str) -> None:
+    """Its worker learns of it from a heartbeat, and kills the child at the end of the grace period."""
+    endless.settings = settings = Settings(database_url=store_url)
+    children = ProcessPool(
+        "tests.extension.endless_image:app", most=1, clock=Clock(), settings=msgspec.to_builtins(settings)
+    )
+    engine = await endless.engine()
+    try:
+        async with working(endless, children=children) as at_work:
+            policy = {"cancel_grace_seconds": 1}
+            made = await engine.create(NewJob(type=job_type, lifecycle="images", policy=policy))
+            await until(lambda: any(run.child for run in at_work.worker.slots.running()))
+            wish = await engine.create(NewJob(type="system.cancel", payload={"job": made.id}))
+            await until(lambda: is_done(endless, wish.id))
+            held = HeldLease(made.id, str((await engine.reads.get(made.id)).lease_token))
+            beat = await engine.heartbeat(at_work.source.worker, [held])
+            at_work.worker.on_heartbeat(HeartbeatResult(cancel=[held] if beat.cancel == [made.id] else []))
+            await until(lambda: is_done(endless, made.id), seconds=15)
+        job = await engine.reads.get(made.id)
+        assert (job.state, job.reason, job.error["code"]) == (State.DEAD, "canceled", "canceled")
+        assert [event.verb for event in await engine.reads.history(made.id)] == ["create", "claim", "cancel", "fail"]
+        assert (await engine.reads.get(wish.id)).result == {"job": made.id, "status": "RUNNING"}
+    finally:
+        await children.close()
+        await endless.close()
 
 
 async def test_a_job_of_another_tenant_is_not_found(served: Served, app: App) -> None:

@@ -17,6 +17,8 @@ from holdfast.model import Job
 from holdfast.model.names import check_name
 from holdfast.store import Tx, q
 
+CONTROL = "system.cancel"  # the type of control jobs, and the name of a cancel request in the history of its target
+
 
 class Canceling(msgspec.Struct, frozen=True):
     """The result of a cancel. Unless `canceled`, the job is running: its worker is asked to stop it, and maintenance
@@ -51,9 +53,14 @@ async def cancel(
         machine = (await ctx.registry.snapshot(tx, job.policy)).machine
         by = actor if job.state is not State.RUNNING else Actor.SYSTEM
         require_move(machine, "cancel", job_id, job.state, State.CANCELED, by)
-        if await by_itself(tx, ctx, "cancel", job, partial(_cancel, tx, ctx, job, actor, reason)):
+        if await cancel_found(tx, ctx, job, actor, reason):
             return Canceling(job_id, State.RUNNING if job.state is State.RUNNING else State.CANCELED)
     raise Conflict(f"job {job_id} keeps changing; try again", code="job_contended")
+
+
+async def cancel_found(tx: Tx, ctx: EngineContext, job: Job, actor: Actor, reason: str) -> bool:
+    """Cancel a job that was just read; if it is running, ask its worker to stop it. False: it has moved since."""
+    return await by_itself(tx, ctx, "cancel", job, partial(_cancel, tx, ctx, job, actor, reason))
 
 
 async def _cancel(tx: Tx, ctx: EngineContext, job: Job, actor: Actor, reason: str, which: Which) -> bool:

@@ -23,10 +23,10 @@ class Decision(NamedTuple):
 def after_failure(
     row: Row, snapshot: Snapshot, code: str, *, permanent: bool, retry_after: float | None, jitter: float
 ) -> Decision:
-    """Canceled if a cancel was requested; dead if the error is permanent or attempts are used up; else retrying."""
+    """Dead if the error is permanent or attempts are used up; else retrying. Never retrying after a cancel request."""
     machine, policy = snapshot.machine, snapshot.policy
-    if row["cancel_requested_at"] is not None and ends_canceled(machine):
-        return Decision(State.CANCELED, code)
+    if row["cancel_requested_at"] is not None:
+        return after_cancel(row, machine)
     treatment = Treatment.PERMANENT if permanent else policy.treat(code)
     spent = row["attempt"] >= row["max_attempts"]
     if treatment is Treatment.PERMANENT or spent or not machine.move("fail", State.RUNNING, State.RETRYING):
@@ -38,7 +38,9 @@ def after_failure(
 def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Decision:
     """After a lost lease or a timeout. The first loss is retried at once; after `max_lost` losses the job is poison."""
     machine, policy = snapshot.machine, snapshot.policy
-    if row["cancel_requested_at"] is not None and machine.move("reap", State.RUNNING, State.CANCELED):
+    if row["cancel_requested_at"] is not None:
+        if machine.move("reap", State.RUNNING, State.CANCELED) is None:
+            return _dead(machine, "reap", row["reason"])
         return Decision(State.CANCELED, "cancel_not_obeyed" if row["over_cancel"] else why)
     if is_loss(why) and row["lost"] + 1 >= policy.max_lost:
         return _dead(machine, "reap", "poison")
@@ -51,13 +53,16 @@ def after_loss(row: Row, snapshot: Snapshot, why: str, *, jitter: float) -> Deci
 
 
 def is_loss(why: str) -> bool:
-    """The worker was lost, rather than slower than a time limit of the policy."""
-    return why in ("lease_expired", "worker_died")
+    """The worker was lost or does not obey, rather than slower than a time limit of the policy."""
+    return why in ("lease_expired", "worker_died", "cancel_not_obeyed")
 
 
-def ends_canceled(machine: Machine) -> bool:
-    """Whether the worker may end a job as canceled when a cancel was requested."""
-    return machine.allows("cancel", State.RUNNING, State.CANCELED, Actor.WORKER)
+def after_cancel(row: Row, machine: Machine) -> Decision:
+    """The worker has stopped a job whose cancel was requested: canceled; where the lifecycle has no cancel by workers,
+    dead, with the reason of the request."""
+    if machine.allows("cancel", State.RUNNING, State.CANCELED, Actor.WORKER):
+        return Decision(State.CANCELED, None)
+    return _dead(machine, "fail", row["reason"])
 
 
 def _dead(machine: Machine, verb: str, reason: str) -> Decision:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdfast.engine.cancel import CONTROL
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_failure
 from holdfast.engine.hooks.moves import ask_guards, in_two_passes, moved_rows
@@ -14,12 +15,13 @@ from holdfast.engine.preconditions import movable
 from holdfast.errors import InvalidField
 from holdfast.lifecycle import Actor, State
 from holdfast.model.json import encode, readable
-from holdfast.model.names import check_name
+from holdfast.model.names import NAME_MAX, check_name
 from holdfast.model.numbers import check_number
-from holdfast.model.reports import CONTEXT_BYTES_MAX, Fail, Rejection, Settled
+from holdfast.model.reports import CONTEXT_BYTES_MAX, Fail, HeldLease, Rejection, Settled
 from holdfast.store import Row, Tx, q
 
 ADDED_BYTES_MAX = 200  # of what the engine adds to an error context
+WITHDRAWN_BYTES_MAX = 4 * NAME_MAX + 200  # of what it adds besides to that of a withdrawn job
 
 Lost = tuple[Any, ...]  # a row for one of the statements that end an attempt
 
@@ -34,7 +36,7 @@ async def fail(tx: Tx, ctx: EngineContext, worker: str, failures: list[Fail]) ->
 
     async def settle(which: Which, some: list[Fail]) -> dict[str, Settled]:
         decided = await _decide(tx, ctx, some, worker, which)
-        return await _carry_out(tx, ctx, some, decided, errors, worker, which)
+        return await carry_out(tx, ctx, some, decided, errors, worker, which)
 
     settled = await in_two_passes(tx, ctx, "fail", failures, settle)
     return [
@@ -43,8 +45,11 @@ async def fail(tx: Tx, ctx: EngineContext, worker: str, failures: list[Fail]) ->
 
 
 async def _repeated(tx: Tx, ctx: EngineContext, failure: Fail, error: ErrorOf, worker: str) -> Settled | Refusal:
-    same: Same = {"error": error}
-    return await settle_or_refuse(tx, ctx, failure, worker, {"failed": same, "canceled": same})
+    repeats: dict[str, Same] = {
+        "failed": {"error": error},
+        "canceled": {"error": lambda attempt, _: error(attempt, None)},  # it ended for the reason of the request
+    }
+    return await settle_or_refuse(tx, ctx, failure, worker, repeats)
 
 
 async def _decide(
@@ -71,25 +76,26 @@ async def _decide(
     return decided
 
 
-async def _carry_out(
+async def carry_out(
     tx: Tx,
     ctx: EngineContext,
-    failures: list[Fail],
+    ended: Sequence[HeldLease],
     decided: dict[str, tuple[Decision, int]],
-    errors: dict[str, ErrorOf],
+    errors: Mapping[str, ErrorOf],
     worker: str,
     which: Which,
 ) -> dict[str, Settled]:
+    """End the attempts that were decided, each with its decision and number."""
     retried: list[Lost] = []
     dead: list[Lost] = []
     canceled: list[Lost] = []
     detoured: list[Lost] = []
-    for failure in sorted(failures, key=lambda failure: failure.id):
-        if failure.id not in decided:
+    for one in sorted(ended, key=lambda one: one.id):
+        if one.id not in decided:
             continue
-        decision, attempt = decided[failure.id]
-        error = errors[failure.id](attempt)
-        lease = (failure.id, failure.token)
+        decision, attempt = decided[one.id]
+        error = errors[one.id](attempt, decision.reason)
+        lease = (one.id, one.token)
         match decision.to:
             case State.CANCELED:
                 canceled.append((*lease, error))
@@ -98,7 +104,7 @@ async def _carry_out(
             case _:
                 retried.append((*lease, decision.reason, error, float(decision.delay_seconds)))
                 if decision.detour:
-                    detoured.append((failure.id, decision.reason, None))
+                    detoured.append((one.id, decision.reason, None))
     moved: list[Row] = []
     if retried:
         moved += await move(tx, ctx, which(q.retry_jobs), actor=Actor.WORKER, failed=retried, worker=worker)
@@ -153,15 +159,33 @@ def shown(ctx: EngineContext, message: str) -> str:
 
 
 def failed_error(ctx: EngineContext, report: Fail | Rejection, worker: str) -> ErrorOf:
-    """Attempt number -> the error as it is stored, with the attempt and the worker in its context.
+    """Attempt number and reason -> the error as it is stored, with the attempt and the worker in its context. Another
+    reason than the reported code is that of a withdrawal.
 
     Raises at once if the error cannot be stored, before anything is written.
     """
     stored_error(ctx, report.code, report.message, report.context)
 
-    def of(attempt: int) -> str:
+    def of(attempt: int, reason: str | None) -> str | None:
+        if reason not in (None, report.code):
+            return withdrawn_error(ctx, worker, report)(attempt, reason)
         context = {**(report.context or {}), "attempt": attempt, "workerId": worker}
         return stored_error(ctx, report.code, report.message, context, added_bytes=ADDED_BYTES_MAX)
+
+    return of
+
+
+def withdrawn_error(ctx: EngineContext, worker: str, report: Fail | Rejection | None = None) -> ErrorOf:
+    """The error of a running job that was withdrawn, with what its worker reported instead of stopping quietly."""
+    context: dict[str, Any] = {"control": CONTROL}
+    if report is not None:
+        reported = {"code": report.code, "message": shown(ctx, report.message)}
+        context = {**(report.context or {}), **context, "reported": reported}
+
+    def of(attempt: int, reason: str | None) -> str:
+        said = {**context, "attempt": attempt, "workerId": worker}
+        added = ADDED_BYTES_MAX + WITHDRAWN_BYTES_MAX
+        return stored_error(ctx, str(reason), "the job was withdrawn while it was running", said, added_bytes=added)
 
     return of
 

@@ -120,7 +120,7 @@ async def refusal_of(tx: Tx, ctx: EngineContext, lease: HeldLease, worker: str) 
     return refusal
 
 
-ErrorOf = Callable[[int], str]  # attempt number -> the error as it is stored
+ErrorOf = Callable[[int, str | None], str | None]  # attempt number and reason -> the error as it is stored
 Same = dict[str, str | ErrorOf | None]  # column -> the value that a repeat must have
 Refusal = HoldfastError  # lease lost, refused by a guard, hook failed, or extension missing in this process
 
@@ -144,7 +144,7 @@ async def settle_or_refuse(
         result = job_row["result"] if job.epoch == attempt.epoch else None
         stored = {"result": result, "error": row["error"], "reason": row["reason"]}
         same = repeats.get(attempt.outcome)
-        if attempt.worker_id == worker and same is not None and _is_same(stored, same, attempt.attempt):
+        if attempt.worker_id == worker and same is not None and _is_same(stored, same, attempt):
             return Settled(job.id, _first_answer(attempt, job))
         why = f"its attempt ended as {attempt.outcome} at {attempt.ended_at:%H:%M:%S}"
         return _lost(lease, why, reassigned=job.state is State.RUNNING)
@@ -157,8 +157,11 @@ async def settle_or_refuse(
     return _lost(lease, f"the job is {job.state}", reassigned=job.state is State.RUNNING)
 
 
-def _is_same(stored: dict[str, str | None], same: Same, attempt: int) -> bool:
-    return all(stored[name] == (wanted(attempt) if callable(wanted) else wanted) for name, wanted in same.items())
+def _is_same(stored: dict[str, str | None], same: Same, attempt: Attempt) -> bool:
+    return all(
+        stored[name] == (wanted(attempt.attempt, attempt.reason) if callable(wanted) else wanted)
+        for name, wanted in same.items()
+    )
 
 
 def _first_answer(attempt: Attempt, job: Job) -> State:

@@ -31,7 +31,7 @@ async def reject(tx: Tx, ctx: EngineContext, worker: str, verdicts: list[Rejecti
         if which == ctx.mine:
             await ask_guards(tx, ctx, "reject", by_id, held)
         rows = sorted(
-            (row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]](row["attempt"]))
+            (row["id"], by_id[row["id"]].token, by_id[row["id"]].code, errors[row["id"]](row["attempt"], None))
             for row in held
         )
         query = which(q.reject_running)

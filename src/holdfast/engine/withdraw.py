@@ -1,14 +1,15 @@
-"""withdraw: the worker of a control job ends another job that is waiting.
+"""withdraw: the worker of a control job ends another job.
 
 This is how jobs end whose lifecycle has no cancel: the client creates a control job, and its worker does what workers
-may do. A waiting retry is failed; a queued job is claimed and failed in one transaction.
+may do. A waiting retry is failed; a queued job is claimed and failed in one transaction; the worker of a running job is
+asked to stop it, and however its attempt then ends, unless it succeeds, the job is dead.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.cancel import cancel
+from holdfast.engine.cancel import CONTROL, cancel, cancel_found
 from holdfast.engine.context import EngineContext
 from holdfast.engine.fail import check_words, discard, fail, stored_error
 from holdfast.engine.hooks.claim import token_prefix
@@ -23,8 +24,6 @@ from holdfast.lifecycle import Actor, Machine, State
 from holdfast.model import Job
 from holdfast.model.reports import Fail, Withdrawal, Withdrawn
 from holdfast.store import Tx, q
-
-CONTROL = "system.cancel"  # the type of control jobs, and the name of a cancel request in the history of its target
 
 
 async def withdraw(
@@ -59,7 +58,8 @@ async def withdraw_unfenced(
         ended = await cancel(tx, ctx, job.id, actor=Actor.SYSTEM, reason=request.reason)
         return Withdrawn(ended.id, ended.state, asked=not ended.canceled)
     if job.state is State.RUNNING:
-        return Withdrawn(job.id, State.RUNNING)
+        asked = await cancel_found(tx, ctx, job, Actor.SYSTEM, request.reason)
+        return Withdrawn(job.id, State.RUNNING, asked=asked)
     await _end(tx, ctx, job, machine, request, worker)
     return Withdrawn(job.id, State.DEAD)
 

@@ -112,7 +112,7 @@ class Advanced(msgspec.Struct, frozen=True):
 
 
 class Withdrawal(HeldLease, frozen=True, kw_only=True):
-    """The job that is held wants the waiting work of another one to end."""
+    """The job that is held wants another one to end."""
 
     target: str
     reason: Name = "canceled"
@@ -120,8 +120,7 @@ class Withdrawal(HeldLease, frozen=True, kw_only=True):
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
-    """What became of that other job. `asked`: its worker was told to stop it. Running and not asked: its lifecycle
-    cannot be told to, and what waits afterwards can still be withdrawn."""
+    """What became of that other job. `asked`: it is running, and its worker was told to stop it."""
 
     id: str
     state: State

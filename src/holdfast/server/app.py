@@ -91,7 +91,7 @@ ROUTES = (
     Route("POST", "/api/worker/reject", worker_api.reject, Scope.WORK, "Reject a job that a policy forbids.",
           body=Rejection, answers={200: wire.SettledResponse}, refuses=(409,)),
     Route("POST", "/api/worker/withdraw", worker_api.withdraw, Scope.WORK,
-          "Withdraw another job: end its waiting work.",
+          "Withdraw another job: end it, or tell its worker to stop it.",
           body=Withdrawal, answers={200: wire.WithdrawnResponse}, refuses=(404, 409)),
     Route("POST", "/api/worker/report", worker_api.report, Scope.WORK,
           "Report several outcomes in one request; each is applied independently.",

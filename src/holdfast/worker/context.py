@@ -185,10 +185,10 @@ class Context(_Facts):
         await self._report(checkpoint=checkpoint)
 
     async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
-        """End another job of the same tenant that waits to run: it is canceled if its lifecycle allows that; else its
-        retry is given up, or it fails without having run.
+        """End another job of the same tenant: it is canceled if its lifecycle allows that; else its retry is given up,
+        or it fails without having run. The worker of a running job is asked to stop it.
 
-        Returns its state now; for a running job, `asked` says whether its worker was told to stop it.
+        Returns its state now; `asked`: it is running, and will end soon.
         """
         if self.lost:
             raise lost_already(self.lease.id)

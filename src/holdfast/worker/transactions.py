@@ -62,7 +62,7 @@ class JobTx(Protocol):
         ...
 
     async def withdraw(self, job_id: str, reason: str = "canceled", *, message: str = "") -> Withdrawn:
-        """End another job that waits to run, with this transaction; see `Context.withdraw`."""
+        """End another job with this transaction; see `Context.withdraw`."""
         ...
 
     async def complete(self, result: Any = None) -> None:

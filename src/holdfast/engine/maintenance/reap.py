@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from holdfast.engine.cancel import CONTROL
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.decide import Decision, after_loss, is_loss
 from holdfast.engine.fail import Lost, reset_parts, stored_error
@@ -20,6 +21,7 @@ _WHY = {
     "lease_expired": "the lease expired without a heartbeat",
     "max_runtime": "the job ran longer than its policy allows",
     "no_progress": "the job reported no progress for too long",
+    "cancel_not_obeyed": "the worker did not stop the job within the grace period of a cancel",
 }
 
 
@@ -92,7 +94,7 @@ def _why(row: Row) -> str:
         return "max_runtime"
     if row["no_progress"]:
         return "no_progress"
-    return "lease_expired"
+    return "cancel_not_obeyed" if row["over_cancel"] else "lease_expired"
 
 
 async def _carry_out(
@@ -102,15 +104,13 @@ async def _carry_out(
     dead: list[Lost] = []
     canceled: list[Lost] = []
     detoured: list[str] = []
-    errors: dict[tuple[str, str, int, str], str] = {}  # the jobs of a crashed worker share one
+    errors: dict[tuple[str, str, int, str, bool], str] = {}  # the jobs of a crashed worker share one
     for row, decision, why in decided:
         lease = (row["id"], row["lease_token"], int(is_loss(why)))
         code = "timeout_soft" if decision.to is State.RETRYING else str(decision.reason)
-        attempt, worker = row["attempt"], row["lease_worker"]
-        alike = (code, why, attempt, worker)
+        alike = (code, why, row["attempt"], row["lease_worker"], row["cancel_requested_at"] is None)
         if (error := errors.get(alike)) is None:
-            context = {"attempt": attempt, "workerId": worker}
-            error = errors[alike] = stored_error(ctx, code, _WHY[why], context)
+            error = errors[alike] = _error(ctx, row, code, why)
         match decision.to:
             case State.CANCELED:
                 canceled.append((*lease, decision.reason))
@@ -131,6 +131,11 @@ async def _carry_out(
     if detoured:
         moved += await move(tx, ctx, which(q.reap_waiting), actor=Actor.SYSTEM, ids=detoured)
     return {row["id"]: row for row in moved}  # the later of two transitions
+
+
+def _error(ctx: EngineContext, row: Row, code: str, why: str) -> str:
+    context: dict[str, Any] = {} if row["cancel_requested_at"] is None else {"control": CONTROL}
+    return stored_error(ctx, code, _WHY[why], context | {"attempt": row["attempt"], "workerId": row["lease_worker"]})
 
 
 class LastSweep(NamedTuple):

@@ -73,7 +73,7 @@ BY_NAME: dict[str, str] = {
     "state": "Only jobs in these states, separated by commas: state names of their lifecycle, or stored states.",
     "status": "Only jobs with these statuses, separated by commas: "
     "`PENDING RUNNING COMPLETED FAILED CANCELED REJECTED`.",
-    "targetId": "The other job, whose waiting work is to end.",
+    "targetId": "The other job, which is to end.",
     "subject": "Only jobs of this subject.",
     "tag": "Only jobs with this tag.",
     "tags": "Labels to filter jobs by.",

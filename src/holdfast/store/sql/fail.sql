@@ -2,7 +2,7 @@
 -- What the retry decision needs, read with the row lock that the move needs anyway.
 SELECT holdfast_jobs.id, holdfast_jobs.type, holdfast_jobs.lifecycle, holdfast_jobs.policy, holdfast_jobs.moves,
        holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures, holdfast_jobs.lost,
-       holdfast_jobs.cancel_requested_at
+       holdfast_jobs.cancel_requested_at, holdfast_jobs.reason
   FROM holdfast_jobs
   JOIN {rows:held(id uuid, token uuid)} ON holdfast_jobs.id = held.id
  WHERE {running}

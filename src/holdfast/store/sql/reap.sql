@@ -5,7 +5,7 @@
 SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, holdfast_jobs.policy,
        holdfast_jobs.moves, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures,
        holdfast_jobs.lost, holdfast_jobs.lease_worker, holdfast_jobs.lease_expires_at,
-       holdfast_jobs.cancel_requested_at, holdfast_jobs.error,
+       holdfast_jobs.cancel_requested_at, holdfast_jobs.reason, holdfast_jobs.error,
        holdfast_jobs.lease_instance {in:gone text}
            AND holdfast_jobs.lease_expires_at <= {now+holdfast_jobs.lease_seconds - :unheard} AS seen_dead,
        holdfast_jobs.claimed_at <= {now-p.max_runtime_seconds} AS over_runtime,

@@ -20,5 +20,5 @@ IMAGES = Machine(
         "release:  running -> queued            by worker, system",
         "reap:     running -> retrying, dead    by system",
     ],
-    policy=Policy(lease_seconds=600, heartbeat_seconds=30),
+    policy=Policy(lease_seconds=600, heartbeat_seconds=30, cancel_grace_seconds=10),
 )

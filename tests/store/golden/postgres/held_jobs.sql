@@ -1,6 +1,6 @@
 SELECT holdfast_jobs.id, holdfast_jobs.type, holdfast_jobs.lifecycle, holdfast_jobs.policy, holdfast_jobs.moves,
        holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures, holdfast_jobs.lost,
-       holdfast_jobs.cancel_requested_at
+       holdfast_jobs.cancel_requested_at, holdfast_jobs.reason
   FROM holdfast_jobs
   JOIN unnest($1::uuid[], $2::uuid[]) AS held(id, token) ON holdfast_jobs.id = held.id
  WHERE holdfast_jobs.state = 'running'

@@ -1,7 +1,7 @@
 SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, holdfast_jobs.policy,
        holdfast_jobs.moves, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures,
        holdfast_jobs.lost, holdfast_jobs.lease_worker, holdfast_jobs.lease_expires_at,
-       holdfast_jobs.cancel_requested_at, holdfast_jobs.error,
+       holdfast_jobs.cancel_requested_at, holdfast_jobs.reason, holdfast_jobs.error,
        holdfast_jobs.lease_instance = ANY($1::text[])
            AND holdfast_jobs.lease_expires_at <= (coalesce($2::timestamptz, statement_timestamp()) + (holdfast_jobs.lease_seconds - $3) * interval '1 second') AS seen_dead,
        holdfast_jobs.claimed_at <= (coalesce($2::timestamptz, statement_timestamp()) - (p.max_runtime_seconds) * interval '1 second') AS over_runtime,

@@ -1,7 +1,7 @@
 SELECT holdfast_jobs.id, holdfast_jobs.lease_token, holdfast_jobs.lifecycle, holdfast_jobs.policy,
        holdfast_jobs.moves, holdfast_jobs.attempt, holdfast_jobs.max_attempts, holdfast_jobs.failures,
        holdfast_jobs.lost, holdfast_jobs.lease_worker, holdfast_jobs.lease_expires_at,
-       holdfast_jobs.cancel_requested_at, holdfast_jobs.error,
+       holdfast_jobs.cancel_requested_at, holdfast_jobs.reason, holdfast_jobs.error,
        holdfast_jobs.lease_instance IN (SELECT value FROM json_each(:gone))
            AND holdfast_jobs.lease_expires_at <= (:now + CAST((holdfast_jobs.lease_seconds - :unheard) * 1000000 AS INTEGER)) AS seen_dead,
        holdfast_jobs.claimed_at <= (:now - CAST((p.max_runtime_seconds) * 1000000 AS INTEGER)) AS over_runtime,
