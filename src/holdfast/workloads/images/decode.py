@@ -1,0 +1,166 @@
+"""Reading files with Pillow: limits, and every failure as an ImageFault."""
+
+from __future__ import annotations
+
+import errno
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, UnidentifiedImageError
+
+from holdfast.workloads.images.color import simplified
+from holdfast.workloads.images.faults import (
+    CORRUPT,
+    OUT_OF_MEMORY,
+    TOO_MANY_FRAMES,
+    TOO_MANY_PIXELS,
+    UNSUPPORTED,
+    ImageFault,
+)
+
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "TIFF", "BMP")
+_ANIMATED = ("GIF", "WEBP", "AVIF", "PNG")  # the others have pages, or the previews of a camera
+_OTHER_FORMATS = (b"%PDF", b"<svg", b"<?xml", b"\xff\x0a", b"\0\0\0\x0cJXL ")  # that Pillow does not know either
+
+
+class PixelLimits(NamedTuple):
+    max_pixels: int
+    max_frames: int
+    max_animation_pixels: int
+
+
+@contextmanager
+def decoding(limits: PixelLimits) -> Iterator[None]:
+    """Whatever Pillow raises becomes an ImageFault, except errors of the operating system, such as a missing file."""
+    most, threads = Image.MAX_IMAGE_PIXELS, AvifImagePlugin.DEFAULT_MAX_THREADS
+    Image.MAX_IMAGE_PIXELS, AvifImagePlugin.DEFAULT_MAX_THREADS = limits.max_pixels, 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about metadata, which is not kept
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except ImageFault:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ImageFault(TOO_MANY_PIXELS, f"the image has more than {limits.max_pixels} pixels") from None
+    except Exception as error:
+        if _is_of_the_system(error):
+            raise
+        if _is_out_of_memory(error):
+            raise ImageFault(OUT_OF_MEMORY, "the image needs more memory than there is") from error
+        raise ImageFault(CORRUPT, f"the image cannot be decoded: {error}") from error
+    finally:
+        Image.MAX_IMAGE_PIXELS, AvifImagePlugin.DEFAULT_MAX_THREADS = most, threads
+
+
+def _is_of_the_system(error: Exception) -> bool:
+    # EINVAL: an offset in the file is negative
+    return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL, errno.ENOMEM)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+@contextmanager
+def opened(source: bytes | Path) -> Iterator[ImageFile.ImageFile]:
+    """The file, with its header read. Use inside `decoding`."""
+    with BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        try:
+            image = Image.open(file, formats=_FORMATS)
+        except UnidentifiedImageError:
+            raise _unidentified(file) from None
+        with image:
+            yield image
+
+
+def _unidentified(file: BinaryIO) -> ImageFault:
+    file.seek(0)
+    start = file.read(64)
+    if not _is_another_format(start):
+        return ImageFault(
+            CORRUPT, "this is not an image, or its beginning is damaged" if start else "the file is empty"
+        )
+    return ImageFault(UNSUPPORTED, "the format is not supported: use JPEG, PNG, GIF, WebP, AVIF, TIFF or BMP")
+
+
+def _is_another_format(start: bytes) -> bool:
+    """By the first bytes only: the parsers of other formats never run."""
+    if start[4:8] == b"ftyp":
+        return b"avif" not in start and b"avis" not in start  # HEIC, videos
+    Image.init()
+    others = (accepts for name, (_, accepts) in Image.OPEN.items() if name not in _FORMATS)
+    return start.lstrip().startswith(_OTHER_FORMATS) or any(accepts and accepts(start[:16]) for accepts in others)
+
+
+def count_frames(image: ImageFile.ImageFile, limits: PixelLimits) -> int:
+    """Of an animation; 1 for others. Raises if the image or all frames together are too large."""
+    pixels = image.width * image.height
+    if pixels > limits.max_pixels:
+        raise ImageFault(
+            TOO_MANY_PIXELS,
+            f"the image has {image.width} x {image.height} pixels; at most {limits.max_pixels} are allowed",
+        )
+    frames: int = getattr(image, "n_frames", 1) if image.format in _ANIMATED else 1
+    frames -= first_frame(image)
+    if frames > limits.max_frames:
+        raise ImageFault(TOO_MANY_FRAMES, f"the image has {frames} frames; at most {limits.max_frames} are allowed")
+    if frames > 1 and frames * pixels > limits.max_animation_pixels:
+        raise ImageFault(
+            TOO_MANY_PIXELS,
+            f"the frames have {frames * pixels} pixels together; at most {limits.max_animation_pixels} are allowed",
+        )
+    return frames
+
+
+def first_frame(image: ImageFile.ImageFile) -> int:
+    """An animated PNG may begin with a picture for programs that do not play it."""
+    return 1 if getattr(image, "default_image", False) else 0
+
+
+def load_reduced(image: ImageFile.ImageFile, scale: float, gap: int) -> tuple[Image.Image, int]:
+    """Its pixels, reduced by a whole number as far as `scale` allows, and that number. A JPEG is decoded at a half, a
+    quarter or an eighth of its size if that is enough; others are left `gap` times larger than needed."""
+    width, height = image.size
+    drafted = image.draft(None, (math.ceil(width * scale), math.ceil(height * scale)))
+    reduced = round(width / drafted[1][2]) if drafted else 1
+    image.load()
+    found = simplified(image)
+    if (further := int(1 / (scale * reduced * gap))) > 1:
+        found, reduced = found.reduce(further), reduced * further
+    elif found is image:
+        found = image.copy()  # without the decoder: that of WebP holds two more of it
+    found.info = {}  # Pillow writes some of it on its own: comments, profiles
+    return found, reduced
+
+
+def load_frame(image: ImageFile.ImageFile, index: int) -> None:
+    try:
+        image.seek(index)
+        image.load()
+    except EOFError:  # for Pillow the end of the animation
+        raise ImageFault(CORRUPT, f"frame {index + 1} is missing") from None
+
+
+def orientation(image: ImageFile.ImageFile) -> int:
+    """Of the EXIF metadata; 1, upright, if there are none, or none that can be read."""
+    if image.format == "TIFF":
+        return 1  # Pillow has turned it
+    try:
+        found = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # Pillow's parser raises whatever it finds; the pixels may be fine
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def plays(image: ImageFile.ImageFile) -> int:
+    """How often an animation plays; 0: forever."""
+    loop: int = image.info.get("loop", -1 if image.format == "GIF" else 0)
+    if image.format == "GIF" and loop != 0:
+        return min(max(loop, 0) + 1, 65_535)  # GIF counts repetitions
+    return min(loop, 65_535)

@@ -1,0 +1,75 @@
+"""RGB and RGBA images to bytes. The same image and variant give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+from PIL import Image
+
+from holdfast.workloads.images.variants import Variant
+
+# Measured on a photograph of 1600 x 1200. WebP: method 4 takes 220 ms; 2 takes 140 ms for 4 % more bytes. AVIF: speed 8
+# takes 0.7 s; 6 takes 2.1 s for 4 % fewer bytes, 9 takes 0.2 s for 8 % more and lower quality. The number of threads
+# decides the tiles of an AVIF, so it is fixed, for equal bytes on all machines: each job has its own process anyway.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "jpeg": {"progressive": True, "optimize": True, "subsampling": "4:2:0"},
+    "png": {},
+    "webp": {"method": 4},
+    "avif": {"speed": 8, "max_threads": 1},
+}
+_WHITE = (255, 255, 255)
+_TRANSPARENT = (255, 255, 255, 0)
+
+
+class FrameSequence(Image.Image):
+    """An animation whose frames are made when Pillow asks for them, so that few are in memory: a list of frames, or a
+    generator, which Pillow makes a list of, would hold all. They are asked for in their order, and once."""
+
+    is_animated = True
+
+    def __init__(self, frames: Iterator[tuple[Image.Image, int]], count: int) -> None:
+        super().__init__()
+        self.n_frames = count
+        self.durations: list[int] = []
+        self._frames = frames
+        self.seek(0)
+
+    def seek(self, frame: int) -> None:
+        if frame >= self.n_frames:
+            raise EOFError
+        if frame == len(self.durations):
+            current, duration = next(self._frames)
+            self.im, self._mode, self._size = current.im, current.mode, current.size
+            self.durations.append(duration)
+
+    def tell(self) -> int:
+        return len(self.durations) - 1
+
+
+def encode(image: Image.Image, variant: Variant) -> bytes:
+    return _save(image, variant)
+
+
+def encode_animation(frames: FrameSequence, variant: Variant, loop: int) -> bytes:
+    """`loop`: how often it plays; 0: forever. AVIF: always forever, because Pillow cannot tell libavif otherwise."""
+    return _save(frames, variant, save_all=True, duration=frames.durations, loop=loop)
+
+
+def _save(image: Image.Image, variant: Variant, **options: Any) -> bytes:
+    quality = {} if variant.format == "png" else {"quality": variant.quality}
+    file = BytesIO()
+    image.save(file, variant.format, **_OPTIONS[variant.format], **quality, **options)
+    return file.getvalue()
+
+
+def on_canvas(image: Image.Image, canvas: tuple[int, int], *, transparency: bool) -> Image.Image:
+    """In the middle of a canvas of that size; on white, if the format has no transparency."""
+    flattened = image.mode == "RGBA" and not transparency
+    if image.size == canvas and not flattened:
+        return image
+    background = Image.new("RGBA" if transparency else "RGB", canvas, _TRANSPARENT if transparency else _WHITE)
+    corner = (canvas[0] - image.width) // 2, (canvas[1] - image.height) // 2
+    background.paste(image, corner, image if flattened else None)
+    return background
