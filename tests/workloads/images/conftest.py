@@ -8,6 +8,9 @@ import pytest
 from tests.servers.aws import REGION, AwsServer
 from tests.servers.s3 import BUCKET, S3Server
 from tests.workloads.images.cloudfront import Distribution
+from tests.workloads.images.steps import images_settings, service
+
+__all__ = ["images_settings", "service"]
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ FILTERS = {
     "subject": "subject = :subject",
     "parent_id": "parent_id = :parent_id",
 }
-_PARAM = re.compile(r"(?<![:\w]):([a-z_]+(?:\.\d+)?)")
+_PARAM = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*(?:\.\d+)?)")
 _FIRST = re.compile(r"WITH (.*?)\n(?=UPDATE )", re.DOTALL)  # the CTEs of a query
 
 

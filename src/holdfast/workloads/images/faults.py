@@ -32,8 +32,6 @@ MESSAGES = {
     "timeout": "processing did not finish in time",
     "poison": "the image ended the process that worked on it several times",
 }
-# How the platform treats the codes of transient errors; the others are permanent.
-TREATED = {"storage_throttled": "throttled", "cdn_throttled": "throttled"}
 
 
 class ImageFault(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from holdfast import Context
@@ -10,7 +11,7 @@ from holdfast.extend import Tx
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import purge_images
 from holdfast.workloads.images.extension import ext
-from holdfast.workloads.images.faults import TREATED, reported
+from holdfast.workloads.images.outcomes import TREATED, counted, reported
 from holdfast.workloads.images.processing import make_variants
 
 QUEUE = "images"
@@ -34,14 +35,14 @@ PROCESSING: dict[str, Any] = {
 @ext.job("IMAGE_PROCESS", **PROCESSING)
 async def process(ctx: Context, image: str) -> dict[str, Any]:
     """Make the variants of an uploaded image."""
-    with reported():
+    with reported(), counted():
         return await make_variants(ctx, image)
 
 
 @ext.job("IMAGE_REPROCESS", **PROCESSING)
 async def reprocess(ctx: Context, image: str) -> dict[str, Any]:
     """Make the variants that are missing, and drop those that are not wanted any more."""
-    with reported():
+    with reported(), counted():
         return await make_variants(ctx, image)
 
 
@@ -75,10 +76,8 @@ async def _delete_rows(tx: Any, ctx: Context, image_id: str) -> None:
     image = await tx.one(ext.q.lock_image, tenant=ctx.tenant, id=image_id)
     if image is None:  # an earlier execution has done it
         return
-    try:
+    with suppress(NotFound):  # pruned
         await tx.withdraw(image["job_id"], "canceled", message="the image is deleted")
-    except NotFound:  # pruned
-        pass
     await tx.run(ext.q.discard_of_job, job_id=image["job_id"])
     doomed = [row["storage_key"] for row in await tx.all(ext.q.variants, ids=[image_id])]
     await tx.run(ext.q.delete_all_variants, image_id=image_id)

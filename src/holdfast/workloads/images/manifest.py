@@ -8,6 +8,6 @@ manifest = Manifest(
     name="images",
     settings=Settings,
     lifecycles=(IMAGES,),
-    job_types=("IMAGE_PROCESS", "IMAGE_REPROCESS", "IMAGE_DELETE", "IMAGE_CANCEL", "IMAGE_SWEEP"),
+    job_types=("IMAGE_PROCESS", "IMAGE_REPROCESS", "IMAGE_DELETE", "IMAGE_CANCEL", "IMAGE_PURGE", "IMAGE_SWEEP"),
     scopes=("images:read", "images:write"),
 )

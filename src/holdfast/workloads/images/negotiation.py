@@ -13,8 +13,8 @@ SAFE = ("jpeg", "png")  # every client can show these
 
 
 def best_format(accept: str, offered: Mapping[str, _T]) -> _T | None:
-    """What the client likes best, and of equals AVIF before WebP before JPEG. A wildcard is no promise to show AVIF or WebP:
-    such a client gets JPEG or PNG where there is one. None: the client accepts no format that there is."""
+    """What the client likes best, and of equals AVIF before WebP before JPEG. A wildcard is no promise to show AVIF or
+    WebP: such a client gets JPEG or PNG where there is one. None: the client accepts no format that there is."""
     accepted = _accepted(accept or "*/*")
     named = [name for name in PREFERRED if name in offered and accepted.get(MEDIA_TYPE[name], 0) > 0]
     if named:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from holdfast import Permanent, Retry
 from holdfast.errors import ObjectNotFound, StorageError
 from holdfast.workloads.images.cdn import CdnUnavailable
+from holdfast.workloads.images.extension import processing_errors
 from holdfast.workloads.images.faults import MESSAGES, ORIGINAL_MISSING, OUT_OF_MEMORY, ImageFault
+
+# How the platform treats the codes of transient errors that want a longer pause.
+TREATED: dict[str, Literal["throttled"]] = {"storage_throttled": "throttled", "cdn_throttled": "throttled"}
 
 
 @contextmanager
@@ -21,6 +26,17 @@ def reported() -> Iterator[None]:
         if found is None:
             raise
         raise found from error
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Count the errors in the metric of image processing, by the code that becomes of them."""
+    try:
+        yield
+    except Exception as error:
+        found = outcome_of(error)
+        processing_errors.add(1, type(error).__name__ if found is None else found.code)
+        raise
 
 
 def outcome_of(error: Exception) -> Permanent | Retry | None:

@@ -67,7 +67,7 @@ async def make_variants(ctx: Context, image_id: str) -> dict[str, Any]:
         return {"image": image_id, "superseded": True}
     stored = await _finished(ctx, plan)
     todo = [variant for variant in plan.missing if variant.name not in stored]
-    picture = None if plan.known and not todo else await _open(plan, todo)
+    picture = None if plan.known and not todo else await _open(plan)
     if picture is not None:
         stored |= await _Making(ctx, folder, len(plan.missing)).make(picture, todo, len(stored))
     return await _publish(ctx, image_id, folder, plan, stored, picture)
@@ -96,11 +96,12 @@ async def _finished(ctx: Context, plan: Plan) -> dict[str, Stored]:
     return found
 
 
-async def _open(plan: Plan, todo: list[Variant]) -> Picture:
+async def _open(plan: Plan) -> Picture:
+    """For all wanted variants, also those that exist: so each has the same bytes, whichever execution makes it."""
     data = await objects.storage().read(plan.original)
     settings = ext.settings
     limits = PixelLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels)
-    return Picture.open(data, limits, largest=todo)
+    return Picture.open(data, limits, largest=[*plan.wanted.values()])
 
 
 class _Making:

@@ -84,7 +84,11 @@ async def upload(request: Request) -> Reply:
     except Exception:
         await discard(request, received)
         raise
-    return Reply(202, accepted, {"location": f"/images/{accepted.image_id}"})
+    return _accepted(accepted)
+
+
+def _accepted(accepted: AcceptedImage) -> Reply:
+    return Reply(202, accepted, ((b"location", f"/images/{accepted.image_id}".encode()),))
 
 
 def _key(request: Request) -> str | None:
@@ -101,15 +105,22 @@ async def _record(request: Request, upload: Upload, variants: list[Variant], key
     digest = hashlib.sha256(f"{upload.sha256} {wanted}".encode()).hexdigest()
     async with request.tx() as tx:
         tenant = request.caller.tenant
-        original = await tx.one(ext.q.add_original, tenant=tenant, sha256=upload.sha256, storage_key=upload.key)
-        new = await tx.one(
-            ext.q.add_image,
-            **{"id": upload.image_id, "tenant": tenant, "sha256": upload.sha256, "bytes": upload.size},
-            **{"storage_key": original["storage_key"], "content_type": upload.found.media_type, "wanted": wanted},
-            **{"width": upload.found.width, "height": upload.found.height, "frames": upload.found.frames},
-            **{"idempotency_key": key, "request_digest": digest},
-        )
-        if new is None:
+        [original] = await tx.all(ext.q.add_original, tenant=tenant, sha256=upload.sha256, storage_key=upload.key)
+        row = {
+            "id": upload.image_id,
+            "tenant": tenant,
+            "sha256": upload.sha256,
+            "storage_key": original["storage_key"],
+            "content_type": upload.found.media_type,
+            "bytes": upload.size,
+            "width": upload.found.width,
+            "height": upload.found.height,
+            "frames": upload.found.frames,
+            "wanted": wanted,
+            "idempotency_key": key,
+            "request_digest": digest,
+        }
+        if await tx.one(ext.q.add_image, **row) is None:
             await tx.one(ext.q.leave_original, tenant=tenant, sha256=upload.sha256)
             await tx.run(ext.q.delete_original, tenant=tenant, sha256=upload.sha256)
             await tx.run(ext.q.discard, storage_key=upload.key)
@@ -120,7 +131,7 @@ async def _record(request: Request, upload: Upload, variants: list[Variant], key
 
 
 async def _repeated(tx: Tx, tenant: str, key: str | None, digest: str) -> AcceptedImage:
-    image = await tx.one(ext.q.image_of_key, tenant=tenant, idempotency_key=key)
+    [image] = await tx.all(ext.q.image_of_key, tenant=tenant, idempotency_key=key)
     if image["request_digest"] != digest:
         raise KeyReused(f"this {KEY} was used for another image or other variants; use a new one")
     return AcceptedImage(image["id"], image["job_id"], image["status"])
@@ -143,13 +154,13 @@ async def _keep_or_discard(tx: Tx, upload: Upload, original: str) -> None:
 )
 async def listed(request: Request) -> ImagePage:
     query, links = request.query, await urls(request)
-    asked = {"tenant": request.caller.tenant, "before": query.cursor or LAST}
+    asked: dict[str, Any] = {"tenant": request.caller.tenant, "before": query.cursor or LAST, "limit": query.limit + 1}
 
     async def page(tx: Tx) -> tuple[list[Any], list[Any]]:
         if query.status is None:
-            images = await tx.all(ext.q.page, **asked, limit=query.limit + 1)
+            images = await tx.all(ext.q.page, **asked)
         else:
-            images = await tx.all(ext.q.page_of_status, **asked, status=query.status, limit=query.limit + 1)
+            images = await tx.all(ext.q.page_of_status, **asked, status=query.status)
         return images, await tx.all(ext.q.variants, ids=[image["id"] for image in images[: query.limit]])
 
     images, variants = await request.read(page)
@@ -203,7 +214,9 @@ async def variant(request: Request) -> Response:
 
 
 def _negotiated(rows: dict[str, Any], name: str, accept: str) -> Any:
-    offered = {variant_of(row).format: row for each, row in rows.items() if each.rpartition(".")[0] == name}
+    offered: dict[str, Any] = {
+        variant_of(row).format: row for each, row in rows.items() if each.rpartition(".")[0] == name
+    }
     if not offered:
         raise NotFound(f"the image has no variant {name[:80]!r}; it has {', '.join(rows) or 'none'}", code="no_variant")
     row = best_format(accept, offered)
@@ -257,7 +270,7 @@ async def start_reprocess(request: Request) -> Reply:
             text = msgspec.json.encode(wanted).decode()
             await tx.run(ext.q.set_wanted, tenant=request.caller.tenant, id=image["id"], wanted=text)
         job = await request.enqueue(reprocess.options(idempotency_key=_key(request)), image["id"])
-    return Reply(202, AcceptedImage(image["id"], job.id, "queued"), {"location": f"/images/{image['id']}"})
+    return _accepted(AcceptedImage(image["id"], job.id, "queued"))
 
 
 @ext.route(

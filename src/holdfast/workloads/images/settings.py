@@ -1,14 +1,14 @@
 """The settings of the image service: `HOLDFAST_IMAGES_*`, or `[images]` in holdfast.toml."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.manifest import Secret
 
 
-def _about(text: str, **bounds: int) -> msgspec.Meta:
-    return msgspec.Meta(description=text, **bounds)  # type: ignore[arg-type]
+def _about(text: str, **bounds: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, **bounds)
 
 
 class Settings(msgspec.Struct):

@@ -11,7 +11,7 @@ from holdfast.extend import Request
 from holdfast.workloads.images import faults, objects
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.faults import ImageFault
-from holdfast.workloads.images.probe import Found, Limits, Prober
+from holdfast.workloads.images.probe import ImageInfo, ImageLimits, Prober
 
 FORM = "multipart/form-data"
 FILE, VARIANTS = "file", "variants"
@@ -27,7 +27,7 @@ class Upload:
     key: str
     sha256: str = ""
     size: int = 0
-    found: Found | None = None
+    found: ImageInfo | None = None
     variants: str | None = None
 
 
@@ -49,14 +49,15 @@ async def receive(request: Request, image_id: str) -> Upload:
 
 async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
     settings = ext.settings
-    prober = Prober(Limits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels))
+    prober = Prober(ImageLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels))
     try:
-        first = await _first(prober, chunks)
+        first, is_whole = await _first(prober, chunks)
+        info = prober.finish() if is_whole else None
         async with request.tx() as tx:  # written down first: no crash leaves an object that nothing leads to
             await tx.run(ext.q.add_garbage, storage_key=upload.key, job_id=None, seconds=86_400.0)
         try:
             await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
-            upload.found = prober.finish()
+            upload.found = info or prober.finish()
         except Exception:
             await discard(request, upload)
             raise
@@ -64,16 +65,16 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
         raise refusal(fault) from None
 
 
-async def _first(prober: Prober, chunks: AsyncIterator[bytes]) -> bytes:
-    first = b""
+async def _first(prober: Prober, chunks: AsyncIterator[bytes]) -> tuple[bytes, bool]:
+    """The first bytes, and whether they are all of them."""
+    first, is_whole = b"", True
     async for chunk in chunks:
         first += chunk
         if len(first) >= PROBED_BYTES:
+            is_whole = False
             break
     prober.feed(first)
-    if not first:
-        prober.finish()
-    return first
+    return first, is_whole
 
 
 async def _hashed(upload: Upload, prober: Prober, first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

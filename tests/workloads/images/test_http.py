@@ -1,0 +1,316 @@
+"""The HTTP API of the image service, on a real server with a real worker and its child processes."""
+
+import hashlib
+import io
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from PIL import Image
+
+from holdfast.model.key import NewKey
+from holdfast.workloads.images.jobs import sweep
+from holdfast.workloads.images.lifecycle import IMAGES
+from tests.server.steps import ADMIN, bearer
+from tests.worker.in_process import until
+from tests.workloads.images.steps import Service, Sets, animation, images_working, picture
+
+DEFAULT = [f"w{width}.{form}" for width in (320, 800, 1600) for form in ("jpeg", "webp", "avif")]
+SMALL = json.dumps([{"width": 16, "format": "webp"}])
+
+
+async def get(service: Service, url: str, **headers: str) -> httpx2.Response:
+    return await service.served.http.get(url, headers=headers)
+
+
+async def test_an_upload_is_processed_to_the_default_variants(service: Service) -> None:
+    data = picture(1000, 500)
+    answer = await service.served.http.post("/images", content=data)
+    accepted = answer.json()
+    assert (answer.status_code, accepted["status"]) == (202, "queued")
+    assert answer.headers["location"] == f"/images/{accepted['imageId']}"
+    waiting = await service.image(accepted["imageId"])
+    assert (waiting["status"], waiting["variants"], waiting["width"]) == ("queued", [], 1000)
+
+    async with images_working():
+        image = await service.ended(accepted["imageId"])
+
+    assert image["status"] == "completed", image
+    expected = {"imageId": accepted["imageId"], "jobId": accepted["jobId"], "contentType": "image/png"}
+    expected |= {"width": 1000, "height": 500, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert expected.items() <= image.items()
+    assert [variant["name"] for variant in image["variants"]] == DEFAULT
+    assert len(image["blurhash"]) > 6
+    assert image["color"].startswith("#")
+    assert len(image["dhash"]) == 16
+    for variant in image["variants"]:
+        nominal = int(variant["name"].removeprefix("w").partition(".")[0])
+        served = await get(service, f"/images/{image['imageId']}/{variant['name']}")
+        assert served.headers["content-type"] == f"image/{variant['format']}"
+        assert (len(served.content), hashlib.sha256(served.content).hexdigest()) == (
+            variant["bytes"],
+            variant["sha256"],
+        )
+        with Image.open(io.BytesIO(served.content)) as decoded:
+            assert decoded.format is not None
+            assert decoded.format.lower() == variant["format"]
+            assert (
+                decoded.size == (variant["width"], variant["height"]) == (min(nominal, 1000), min(nominal, 1000) // 2)
+            )
+
+
+async def test_a_form_with_a_file_and_its_own_variants(service: Service) -> None:
+    wanted = [{"name": "thumb", "width": 20, "height": 20, "fit": "cover", "format": "webp", "quality": 50}]
+    files = {"file": ("x.txt", picture(), "text/plain")}
+    fields = {"variants": json.dumps(wanted)}
+    answer = await service.served.http.post("/images", files=files, data=fields)
+    assert answer.status_code == 202, answer.text
+    async with images_working():
+        image = await service.ended(answer.json()["imageId"])
+    [variant] = image["variants"]
+    assert (variant["name"], variant["width"], variant["height"], variant["format"]) == ("thumb", 20, 20, "webp")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "AVIF", "TIFF", "BMP"])
+async def test_every_format_is_accepted_whatever_its_name_says(service: Service, kind: str) -> None:
+    data = picture(60, 40, kind)
+    async with images_working():
+        image = await service.made(data, headers={"content-type": "application/pdf"}, params={"variants": SMALL})
+    assert (image["status"], image["contentType"]) == ("completed", f"image/{kind.lower()}")
+    assert (image["width"], image["height"]) == (60, 40)
+
+
+async def test_the_orientation_of_a_photo_is_applied(service: Service) -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a secret place"
+    async with images_working():
+        image = await service.made(picture(60, 40, "JPEG", exif=exif), params={"variants": SMALL})
+    assert (image["width"], image["height"]) == (40, 60)
+    served = await get(service, image["variants"][0]["url"])
+    assert b"secret" not in served.content
+
+
+async def test_animations_stay_animated_in_webp_and_avif(service: Service) -> None:
+    wanted = json.dumps([{"width": 20, "format": form} for form in ("webp", "avif", "jpeg")])
+    async with images_working():
+        image = await service.made(animation(5), params={"variants": wanted})
+    assert image["frames"] == 5
+    frames = {}
+    for variant in image["variants"]:
+        with Image.open(io.BytesIO((await get(service, variant["url"])).content)) as decoded:
+            frames[variant["format"]] = getattr(decoded, "n_frames", 1)
+    assert frames == {"webp": 5, "avif": 5, "jpeg": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "unsupported_image"),
+        (b"hello, world", "unsupported_image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>", "unsupported_image"),
+        (b"%PDF-1.7 " + bytes(100), "unsupported_image"),
+    ],
+)
+async def test_what_is_no_image_is_415(service: Service, data: bytes, code: str) -> None:
+    assert await service.refused(data, headers={"content-type": "image/png"}) == (415, code)
+    assert service.files() == []
+
+
+async def test_limits_on_bytes_pixels_and_frames(service: Service, images_settings: Sets) -> None:
+    images_settings(max_bytes=5000, max_pixels=10_000, max_frames=3)
+    noise = picture(100, 100, "BMP")
+    assert await service.refused(noise) == (413, "image_too_large")
+    files = {"file": ("x.bmp", noise)}
+    assert (await service.served.http.post("/images", files=files)).json()["code"] == "image_too_large"
+    assert await service.refused(picture(101, 100)) == (422, "image_too_many_pixels")
+    assert await service.refused(animation(4)) == (422, "image_too_many_frames")
+    assert (await service.upload(animation(3)))["status"] == "queued"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "no", '[{"width": 1, "format": "bmp"}]', '[{"format": "jpeg"}]'])
+async def test_wrong_variants_are_422_and_nothing_is_kept(service: Service, text: str) -> None:
+    assert await service.refused(picture(), params={"variants": text}) == (422, "invalid_variants")
+    answer = await service.served.http.post("/images", files={"file": picture()}, data={"variants": text})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_variants")
+    assert (await service.served.http.get("/images")).json() == {"images": [], "nextCursor": None}
+
+
+async def test_a_form_without_a_file_is_400(service: Service) -> None:
+    answer = await service.served.http.post("/images", files={"other": b"x"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "file_missing")
+
+
+async def test_a_file_that_is_broken_behind_its_header_fails(service: Service) -> None:
+    async with images_working():
+        image = await service.made(picture(300, 300)[:300])
+    assert (image["status"], image["error"]["code"], image["variants"]) == ("failed", "corrupt_image", [])
+    assert "holdfast" not in image["error"]["message"].lower()
+
+
+async def test_a_repeated_upload_with_its_key_is_one_image(service: Service) -> None:
+    key, data = {"Idempotency-Key": "photo-1"}, picture()
+    first, again = await service.upload(data, headers=key), await service.upload(data, headers=key)
+    assert first == again
+    assert await service.refused(picture(10, 10), headers=key) == (422, "idempotency_key_reused")
+    assert await service.refused(data, headers=key, params={"variants": SMALL}) == (422, "idempotency_key_reused")
+    assert len((await service.served.http.get("/images")).json()["images"]) == 1
+
+
+async def test_the_same_bytes_are_stored_once_for_a_tenant(service: Service) -> None:
+    data, originals = picture(), "originals/"
+    async with images_working():
+        images = [await service.made(data, params={"variants": SMALL}) for _ in range(3)]
+        await (await sweep.enqueue()).result(60)
+        [original] = service.files(originals)
+        for image in images[:2]:
+            await delete(service, image)
+        assert service.files(originals) == [original]
+        await reprocess(service, images[2], width=8)
+        assert (await service.ended(images[2]["imageId"]))["variants"][0]["width"] == 8
+        await delete(service, images[2])
+    assert service.files(originals) == []
+
+
+async def delete(service: Service, image: dict[str, Any]) -> None:
+    answer = await service.served.http.delete(f"/images/{image['imageId']}")
+    assert (await service.job(answer.json()["jobId"]))["status"] == "COMPLETED"
+
+
+async def reprocess(service: Service, image: dict[str, Any], **variant: Any) -> dict[str, Any]:
+    body = {"variants": [{"format": "webp", **variant}]}
+    answer = await service.served.http.post(f"/images/{image['imageId']}/reprocess", json=body)
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+async def test_ranges_etags_and_content_negotiation(service: Service) -> None:
+    async with images_working():
+        image = await service.made(picture(400, 300))
+    path = f"/images/{image['imageId']}/w320"
+    whole = await get(service, f"{path}.webp")
+    assert (await get(service, f"{path}.webp", range="bytes=2-5")).content == whole.content[2:6]
+    assert (await get(service, f"{path}.webp", **{"if-none-match": whole.headers["etag"]})).status_code == 304
+    assert "max-age" in whole.headers["cache-control"]
+    for accept, chosen in {
+        "image/avif,image/webp,*/*": "avif",
+        "image/webp,*/*;q=0.8": "webp",
+        "image/avif;q=0.1,image/webp": "webp",
+        "*/*": "jpeg",
+        "image/jpeg": "jpeg",
+        "": "jpeg",
+    }.items():
+        served = await get(service, path, accept=accept)
+        assert (served.headers["content-type"], served.headers["vary"]) == (f"image/{chosen}", "Accept"), accept
+    assert (await get(service, path, accept="text/html")).status_code == 406
+    assert (await get(service, f"{path}0")).json()["code"] == "no_variant"
+
+
+async def test_signed_urls_need_no_key(service: Service) -> None:
+    key = await service.served.engine.keys.create(NewKey(scopes=["images:read", "images:write"]))
+    service.served.http.headers.update(bearer(key.text))
+    async with images_working():
+        image = await service.made(picture(), params={"variants": SMALL})
+    path, url = f"{service.served.url}/images/{image['imageId']}/w16.webp", image["variants"][0]["url"]
+    async with httpx2.AsyncClient() as anyone:
+        assert (await anyone.get(path)).status_code == 401
+        assert (await anyone.get(url)).status_code == 200
+        assert (await anyone.get(url.replace("w16", "w17"))).json()["code"] == "invalid_signature"
+        assert (await anyone.get(url[:-1])).status_code == 403
+    assert (await get(service, path)).status_code == 200
+
+
+async def test_scopes_and_tenants_keep_images_apart(service: Service) -> None:
+    keys = service.served.engine.keys
+    _, reader = await keys.create(NewKey(scopes=["images:read"]))
+    _, writer = await keys.create(NewKey(scopes=["images:write"], tenant="other"))
+    accepted = await service.upload(picture(), headers=bearer(writer), params={"variants": SMALL})
+    for verb, path, key, status in [
+        ("POST", "/images", reader, 403),
+        ("GET", f"/images/{accepted['imageId']}", reader, 404),
+        ("GET", f"/images/{accepted['imageId']}", writer, 403),
+        ("DELETE", f"/images/{accepted['imageId']}", reader, 403),
+        ("GET", "/images", "", 401),
+    ]:
+        answer = await service.served.http.request(verb, path, headers=bearer(key) if key else {})
+        assert answer.status_code == status, (verb, path, answer.text)
+
+
+async def test_images_are_listed_in_pages_and_by_status(service: Service) -> None:
+    made = [(await service.upload(picture(20 + n, 20), params={"variants": SMALL}))["imageId"] for n in range(5)]
+    first = (await service.served.http.get("/images", params={"limit": 2})).json()
+    rest = (await service.served.http.get("/images", params={"cursor": first["nextCursor"]})).json()
+    assert [image["imageId"] for image in first["images"] + rest["images"]] == made[::-1]
+    assert rest["nextCursor"] is None
+    for status, count in (("queued", 5), ("completed", 0)):
+        answer = await service.served.http.get("/images", params={"status": status})
+        assert len(answer.json()["images"]) == count
+    assert (await service.served.http.get("/images", params={"status": "PENDING"})).status_code == 422
+
+
+async def test_a_new_variant_set_makes_only_the_difference(service: Service) -> None:
+    async with images_working():
+        image = await service.made(picture(), params={"variants": json.dumps([variant(16), variant(32)])})
+        before = set(service.files("variants/"))
+        body = {"variants": [variant(32), variant(48)]}
+        again = await service.served.http.post(f"/images/{image['imageId']}/reprocess", json=body)
+        image = await service.ended(image["imageId"])
+    assert (image["jobId"], image["status"]) == (again.json()["jobId"], "completed")
+    assert [each["name"] for each in image["variants"]] == ["w32.webp", "w48.webp"]
+    [new] = set(service.files("variants/")) - before
+    assert new.endswith("/w48.webp")
+
+
+def variant(width: int) -> dict[str, Any]:
+    return {"width": width, "format": "webp"}
+
+
+async def test_a_deleted_image_is_gone_with_its_files(service: Service) -> None:
+    async with images_working():
+        image = await service.made(picture(), params={"variants": SMALL})
+        path = f"/images/{image['imageId']}"
+        answer = await service.served.http.delete(path)
+        assert (answer.status_code, await service.gone(image["imageId"])) == (202, True)
+        assert (await service.served.http.delete(path)).status_code == 404
+        assert (await service.job(answer.json()["jobId"]))["status"] == "COMPLETED"
+    for url in (path, f"{path}/w16.webp", image["variants"][0]["url"]):
+        assert (await get(service, url)).status_code == 404
+    assert service.files() == []
+
+
+async def test_a_queued_image_is_canceled_by_a_control_job(service: Service) -> None:
+    """R000-24: the route creates a job, and moves no state itself."""
+    accepted = await service.upload(picture())
+    answer = await service.served.http.post(f"/images/{accepted['imageId']}/cancel")
+    assert answer.status_code == 202
+    assert (await service.image(accepted["imageId"]))["status"] == "queued"
+    async with images_working(concurrency=1):
+        image = await service.ended(accepted["imageId"])
+    assert (image["status"], image["error"]["code"]) == ("failed", "canceled")
+    control = await service.served.http.get(f"/api/admin/jobs/{answer.json()['jobId']}", headers=ADMIN)
+    assert control.json()["jobType"] == "IMAGE_CANCEL"
+    repeated = await service.served.http.post(f"/images/{accepted['imageId']}/cancel")
+    assert repeated.status_code == 202
+
+
+async def test_a_completed_image_has_nothing_to_cancel(service: Service) -> None:
+    async with images_working():
+        image = await service.made(picture(), params={"variants": SMALL})
+    answer = await service.served.http.post(f"/images/{image['imageId']}/cancel")
+    assert (answer.status_code, answer.json()["code"]) == (409, "already_final")
+
+
+async def test_control_jobs_can_be_created_as_jobs_and_name_images_of_the_tenant_only(service: Service) -> None:
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    body = {"jobType": "IMAGE_DELETE", "payload": {"image": accepted["imageId"]}}
+    _, foreign = await service.served.engine.keys.create(NewKey(tenant="other"))
+    assert (await service.served.http.post("/jobs", json=body, headers=bearer(foreign))).status_code == 404
+    _, own = await service.served.engine.keys.create(NewKey())
+    answer = await service.served.http.post("/jobs", json=body, headers=bearer(own))
+    assert answer.status_code == 202
+    async with images_working():
+        await until(lambda: service.files() == [])
+
+
+async def test_words_of_the_status_are_those_of_the_lifecycle(service: Service) -> None:
+    assert set(IMAGES.words.values()) == {"queued", "processing", "completed", "failed_retryable", "failed"}
