@@ -51,6 +51,10 @@ async def form(request: Request) -> Reply:
     return Reply(200, found)
 
 
+async def store_nothing(request: Request) -> Reply:
+    return Reply(200, {"fields": len(request.body)})
+
+
 async def endless() -> AsyncIterator[bytes]:
     while True:
         yield b"x" * 65_536
@@ -145,6 +149,11 @@ async def pieces(size: int) -> AsyncIterator[bytes]:
         yield b"x" * min(10_000, size - start)
 
 
+async def pieces_of(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), 600):
+        yield content[start : start + 600]
+
+
 async def sent(media: Served, path: str, size: int, *, announced: bool) -> httpx2.Response:
     content = b"x" * size if announced else pieces(size)
     return await media.http.post(path, content=content, headers={"content-type": BINARY})
@@ -156,6 +165,36 @@ async def test_a_body_is_streamed_up_to_the_limit_of_the_route(media: Served, an
     assert taken.json() == {"sha256": hashlib.sha256(b"x" * LIMIT).hexdigest()}
     refused = await sent(media, "/media/store", LIMIT + 1, announced=announced)
     assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (413, "body_too_large", LIMIT)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_function_may_decide_the_limit_of_a_body(fresh_sqlite_url: str, announced: bool) -> None:
+    """As a setting does, asked for each request; the error code is the route's."""
+    allowed: Any = 1000
+    words: dict[str, Any] = {"scope": None, "body_max": lambda: allowed}
+    routes = [
+        extension_route("m", "POST", "/m/raw", store, body=BINARY, too_large="image_too_large", **words),
+        extension_route("m", "POST", "/m/json", store_nothing, body=dict, too_large="note_too_large", **words),
+    ]
+    async with serving(fresh_sqlite_url, routes=routes, mounts=[mount("m", "/m/app", APP, **words)]) as served:
+
+        async def status(path: str, size: int, kind: str = BINARY) -> tuple[int, str]:
+            content = b'"' + b"x" * (size - 2) + b'"'
+            chunks = pieces_of(content)
+            answer = await served.http.post(
+                f"/m/{path}", content=content if announced else chunks, headers={"content-type": kind}
+            )
+            return answer.status_code, answer.json()["code"] if answer.status_code >= 400 else ""
+
+        assert await status("raw", 1000) == (200, "")
+        assert await status("raw", 1001) == (413, "image_too_large")
+        assert await status("json", 1001, "application/json") == (413, "note_too_large")
+        assert await status("app/hello", 1001) == (413, "body_too_large")
+        allowed = 2000
+        assert await status("raw", 2000) == (200, "")
+        for wrong in (0, 2**40 + 1, True, "1 MiB"):
+            allowed = wrong
+            assert await status("raw", 1) == (500, "internal_error")
 
 
 async def test_a_body_of_another_content_type_is_rejected(media: Served) -> None:

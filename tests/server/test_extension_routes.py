@@ -180,6 +180,8 @@ def test_a_mount_cannot_share_its_path() -> None:
         {"body": "image"},
         {"body_max": 0},
         {"body_max": "1 MiB"},
+        {"too_large": "too_big"},
+        {"too_large": None},
         {"seconds": 0},
         {"seconds": float("nan")},
     ],

@@ -45,7 +45,7 @@ class MountedApp:
         headers = merge_headers(scope["headers"])
         source = scope["client"][0] if scope.get("client") else ""
         caller = await self._server.auth.authenticate(headers, source, self._mount.scope, method=scope["method"])
-        streamed_body = StreamedBody(receive, headers, media_type="*/*", limit=self._mount.body_max)
+        streamed_body = StreamedBody(receive, headers, media_type="*/*", limit=self._mount.body_limit())
         inner = {**scope, "root_path": scope.get("root_path", "") + self._mount.path, CALLER: caller}
         inner.pop("path_params", None)
         limit = asyncio.timeout(self._seconds)

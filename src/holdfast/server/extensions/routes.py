@@ -18,8 +18,19 @@ from holdfast.errors import Invalid
 from holdfast.model.key import Scope, extension_of
 from holdfast.server.extensions.blocking import warn_if_blocking
 from holdfast.server.extensions.request import Request
-from holdfast.server.http.request_body import BODY_BYTES_MAX
-from holdfast.server.http.route import Header, HttpRequest, HttpResponse, Reply, Route, Stream
+from holdfast.server.http.route import (
+    BODY_BYTES_ALLOWED,
+    BODY_BYTES_MAX,
+    BodyLimit,
+    BodyMax,
+    Header,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    Route,
+    Stream,
+    called_limit,
+)
 from holdfast.server.http.starlette_response import check_head
 
 if TYPE_CHECKING:
@@ -30,6 +41,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 STATUSES = frozenset(status.value for status in HTTPStatus if status.value >= 200)
 SECONDS_MAX = 86_400
 _WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
+_TOO_LARGE = re.compile(r"[a-z][a-z0-9_]*_too_large")
 _MEDIA_TYPE = re.compile(r"\*/\*|[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
 
 ExtensionHandler = Callable[[Request], Awaitable[Any]]
@@ -44,14 +56,15 @@ class RouteOptions(TypedDict, total=False):
     headers: tuple[Header, ...]
     answers: Mapping[int, Any] | None  # by status: a type, a media type, or None
     refuses: tuple[int, ...]  # error statuses besides those of every route
-    body_max: int  # bytes
+    body_max: BodyMax
+    too_large: str  # the error code for a larger body; ends in _too_large
     seconds: float | None  # response timeout; None: the default
     watched: bool  # long-running: the request knows when the client disconnects
     hidden: bool  # not in the OpenAPI document
 
 
 class MountLimits(TypedDict, total=False):
-    body_max: int  # bytes
+    body_max: BodyMax
     seconds: float | None  # response timeout; None: the default
 
 
@@ -63,7 +76,7 @@ class Mount:
     path: str
     app: Any
     scope: str | None
-    body_max: int = BODY_BYTES_MAX
+    body_max: BodyMax = BODY_BYTES_MAX
     seconds: float | None = None  # response timeout; None: the default
 
     @property
@@ -73,6 +86,11 @@ class Mount:
     @property
     def log_name(self) -> str:
         return f"{self.name} of extension {self.extension}"
+
+    def body_limit(self) -> BodyLimit:
+        return BodyLimit(
+            self.body_max if isinstance(self.body_max, int) else called_limit(self.body_max, self.log_name)
+        )
 
 
 def extension_route(
@@ -126,6 +144,8 @@ def _faults(route: Route) -> Iterator[str]:
             "the media type of a body is like image/png, image/* or */*, in lower case and without parameters; "
             f"not {body!r}"
         )
+    if not _TOO_LARGE.fullmatch(str(route.too_large)):
+        yield f"too_large is an error code that ends in _too_large, not {route.too_large!r}"
     if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
         yield "its query is a msgspec.Struct"
 
@@ -145,8 +165,8 @@ def _common_faults(route: Route | Mount) -> Iterator[str]:
     scope, extension = route.scope, route.extension
     if not (scope is None or scope in list(Scope) or extension_of(scope) == extension):
         yield f"its scope is {extension}:verb in lower case, one of the core, or None; not {scope!r}"
-    if type(route.body_max) is not int or not 0 < route.body_max <= 2**40:
-        yield "body_max is a number of bytes, up to 1 TiB"
+    if not callable(route.body_max) and not (type(route.body_max) is int and 0 < route.body_max <= BODY_BYTES_ALLOWED):
+        yield "body_max is a number of bytes, up to 1 TiB, or a function that returns it"
     seconds = route.seconds
     if seconds is not None and not (type(seconds) in (int, float) and 0 < seconds <= SECONDS_MAX):
         yield f"seconds is a number above 0 and up to {SECONDS_MAX}"

@@ -94,7 +94,7 @@ class Endpoint:
         query = parse_query(scope["query_string"], route.query) if route.query is not None else None
         body = streamed_body = None
         if isinstance(route.body, str):
-            streamed_body = StreamedBody(receive, headers, media_type=route.body, limit=route.body_max)
+            streamed_body = StreamedBody(receive, headers, media_type=route.body, limit=route.body_limit())
         elif route.body is not None:
             body = await self._body(scope, receive, headers)
         watched = route.watched or (b"prefer" in headers and PREFER in route.headers)
@@ -121,7 +121,7 @@ class Endpoint:
             watching.cancel()
 
     async def _body(self, scope: Any, receive: Any, headers: Headers) -> Any:
-        data = await read_body(receive, headers, arrived=scope.get(WHOLE_BODY), limit=self._route.body_max)
+        data = await read_body(receive, headers, arrived=scope.get(WHOLE_BODY), limit=self._route.body_limit())
         if self._creates_jobs:
             self._metrics.uploaded(len(data), headers.get(b"content-type", b"application/json").decode("latin-1"))
         return decode_body(data, self._shape)

@@ -12,9 +12,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from holdfast.errors import Invalid, Malformed
-from holdfast.server.http.route import Headers
+from holdfast.server.http.route import BodyLimit, Headers
 
-BODY_BYTES_MAX = 1_048_576
 BODY_SECONDS_MAX = 30.0
 QUERY_FIELDS_MAX = 50
 QUOTED_CHARS_MAX = 200
@@ -37,14 +36,12 @@ def merge_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return given
 
 
-async def read_body(
-    receive: Any, headers: Headers, *, arrived: bytes | None = None, limit: int = BODY_BYTES_MAX
-) -> bytes:
+async def read_body(receive: Any, headers: Headers, *, limit: BodyLimit, arrived: bytes | None = None) -> bytes:
     """A body whose content-length exceeds the limit is not read at all. `arrived`: it is here already."""
     _check_content_type(headers)
     check_length(headers, limit)
     if arrived is not None:
-        if len(arrived) > limit:
+        if len(arrived) > limit.size:
             raise too_large(limit)
         return arrived
     try:
@@ -54,7 +51,7 @@ async def read_body(
         raise Malformed(f"the body did not arrive within {BODY_SECONDS_MAX:g} s", code="body_timeout") from None
 
 
-async def _collect(receive: Any, limit: int) -> bytes:
+async def _collect(receive: Any, limit: BodyLimit) -> bytes:
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -62,7 +59,7 @@ async def _collect(receive: Any, limit: int) -> bytes:
             raise asyncio.CancelledError
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size > limit:
+        if size > limit.size:
             raise too_large(limit)
         chunks.append(chunk)
         if not message.get("more_body"):
@@ -89,14 +86,14 @@ def media_type_of(content_type: bytes) -> str:
     return content_type.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def check_length(headers: Headers, limit: int) -> None:
+def check_length(headers: Headers, limit: BodyLimit) -> None:
     announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > limit:
+    if announced.isdigit() and int(announced) > limit.size:
         raise too_large(limit)
 
 
-def too_large(limit: int) -> Invalid:
-    return Invalid(f"the body is longer than {limit} bytes", code="body_too_large", limit=limit)
+def too_large(limit: BodyLimit) -> Invalid:
+    return Invalid(f"the body is longer than {limit.size} bytes", code=limit.code, limit=limit.size)
 
 
 @lru_cache(maxsize=256)

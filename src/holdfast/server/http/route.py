@@ -21,6 +21,8 @@ Headers = Mapping[bytes, bytes]  # names in lower case; repeated headers are joi
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
 _PARAMETER = re.compile(r"\{(\w+)\}")
+BODY_BYTES_MAX = 1_048_576  # unless the route says otherwise
+BODY_BYTES_ALLOWED = 2**40
 WHOLE_BODY = "holdfast.body"  # in the ASGI scope: the body, if all of it has arrived before the handler starts
 
 
@@ -55,6 +57,11 @@ class HttpRequest:
     source: str = ""  # the client's IP address
 
 
+class BodyLimit(NamedTuple):
+    size: int = BODY_BYTES_MAX
+    code: str = "body_too_large"  # of the error
+
+
 class Header(NamedTuple):
     """A request header that a route documents."""
 
@@ -73,6 +80,7 @@ TRACEPARENT = Header(
 )
 LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event received: the stream continues after it.", "1")
 
+BodyMax = int | Callable[[], int]  # bytes; the function is called for each request
 HttpResponse = Reply | Stream | Response
 Handler = Callable[["ServerState", HttpRequest], Awaitable[HttpResponse]]
 
@@ -96,7 +104,8 @@ class Route:
     local: bool = False  # on a loopback address no key is needed
     tag: str = ""  # of the OpenAPI document
     extension: str = ""  # empty: a route of the core
-    body_max: int = 1_048_576  # bytes
+    body_max: BodyMax = BODY_BYTES_MAX
+    too_large: str = BodyLimit().code  # the error code for a larger body
     seconds: float | None = None  # response timeout; None: the default
 
     @property
@@ -107,10 +116,21 @@ class Route:
     def log_name(self) -> str:
         return f"{self.name} of extension {self.extension}" if self.extension else self.name
 
+    def body_limit(self) -> BodyLimit:
+        size = self.body_max if isinstance(self.body_max, int) else called_limit(self.body_max, self.log_name)
+        return BodyLimit(size, self.too_large)
+
     @property
     def template(self) -> str:
         """The path in camelCase: `/jobs/{jobId}`."""
         return _PARAMETER.sub(lambda found: f"{{{wire.camel(found[1])}}}", self.path)
+
+
+def called_limit(body_max: Callable[[], int], owner: str) -> int:
+    limit = body_max()
+    if type(limit) is not int or not 0 < limit <= BODY_BYTES_ALLOWED:
+        raise TypeError(f"{owner}: body_max() returned {limit!r}, not a number of bytes from 1 to 1 TiB")
+    return limit
 
 
 def tagged(tag: str, *routes: Route, query: type | None = None) -> tuple[Route, ...]:

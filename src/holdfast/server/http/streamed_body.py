@@ -13,7 +13,7 @@ from starlette.formparsers import FormParser, MultiPartException, MultiPartParse
 from holdfast.errors import HoldfastError, Malformed
 from holdfast.server.http.multipart import FormParts, malformed_form
 from holdfast.server.http.request_body import BODY_SECONDS_MAX, check_length, media_type_of, too_large
-from holdfast.server.http.route import Headers
+from holdfast.server.http.route import BodyLimit, Headers
 
 BYTES_PER_SECOND_MIN = 4096.0  # slower uploads time out
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -24,7 +24,7 @@ FILE_BYTES_IN_MEMORY = 65_536
 class StreamedBody:
     """It can be read once."""
 
-    def __init__(self, receive: Any, headers: Headers, *, media_type: str, limit: int) -> None:
+    def __init__(self, receive: Any, headers: Headers, *, media_type: str, limit: BodyLimit) -> None:
         self._receive, self._limit = receive, limit
         self._size, self._over, self._waited = 0, False, 0.0
         self.failure: HoldfastError | None = None
@@ -65,7 +65,7 @@ class StreamedBody:
             raise asyncio.CancelledError
         chunk: bytes = message.get("body", b"")
         self._size += len(chunk)
-        if self._size > self._limit:
+        if self._size > self._limit.size:
             self.failure = too_large(self._limit)
             raise self.failure
         self._over = not message.get("more_body")
@@ -92,7 +92,7 @@ class StreamedBody:
 
     async def _parsed(self, headers: StarletteHeaders, max_files: int, max_fields: int) -> FormData:
         if self._kind == FORM:
-            self._limit = min(self._limit, FIELDS_BYTES_MAX)
+            self._limit = self._limit._replace(size=min(self._limit.size, FIELDS_BYTES_MAX))
             return await FormParser(headers, self.stream(), max_fields=max_fields).parse()
         self._check_multipart()
         return await _SpoolingParser(headers, self.stream(), max_files=max_files, max_fields=max_fields).parse()
