@@ -212,7 +212,7 @@ async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
     @ext.job("resize", lifecycle="images")
     async def resize() -> None: ...
 
-    @ext.guard("fail", job_type="resize")
+    @ext.guard("fail", "cancel", job_type="resize")
     async def allow(_tx: Tx, request: MoveRequest) -> None:
         if request.job.tags:
             raise Refused("keep it")
@@ -233,6 +233,16 @@ async def test_the_ledger_of_a_withdrawn_job_balances(store_url: str) -> None:
         await engine.withdraw(worker, Withdrawal(id=lease.id, token=lease.token, target=ended))
         assert (await engine.reads.get(kept)).state is State.QUEUED
         assert seen == ["claim running", "fail dead"]
+
+        kept, ended = await image(served, tags=["keep"]), await image(served)
+        claimed = {each.id: each for each in await engine.claim(worker, types=["resize"], limit=3)}
+        with pytest.raises(Refused):
+            await engine.withdraw(worker, Withdrawal(id=lease.id, token=lease.token, target=kept))
+        assert (await engine.reads.get(kept)).cancel_requested_at is None
+        seen.clear()
+        assert (await engine.withdraw(worker, Withdrawal(id=lease.id, token=lease.token, target=ended))).asked
+        await engine.release(worker, ended, claimed[ended].token)
+        assert seen == ["fail dead"]
     await app.close()
 
 

@@ -13,6 +13,7 @@ from holdfast.engine import HeldLease, Progress, Rejection, Retention
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle import FINAL, Actor, Move, State
 from holdfast.model import NewJob
+from holdfast.model.reports import Withdrawal
 from holdfast.store.queries import Query
 from tests.model.database import ModelDatabase
 from tests.model.reference import HURRY, MACHINES, Job, Model, Refused, Request, Worker
@@ -304,6 +305,17 @@ class EngineBesideModel(RuleBasedStateMachine):
     def cancel(self, pick: int) -> None:
         job = self.job(pick, State.QUEUED, State.RUNNING, State.RETRYING)
         self.both(lambda: self.model.cancel(job), state_of(self.engine.cancel(job.id)))
+
+    @step(4, pick=picks, how=grips)
+    def withdraw(self, pick: int, how: str) -> None:
+        """Of a running or a finished job: the model cannot know the token under which a waiting one is failed."""
+        control, token, worker = self.grip(pick, how)
+        job = self.job(pick // 5, State.RUNNING)
+        if job.final or job.state is State.RUNNING:
+            self.both(
+                lambda: self.model.withdraw(control, token, worker, job),
+                state_of(self.engine.withdraw(worker, Withdrawal(id=control.id, token=token, target=job.id))),
+            )
 
     @step(3, pick=picks, actor=st.sampled_from((Actor.SYSTEM, Actor.API)))
     def requeue(self, pick: int, actor: Actor) -> None:

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
-from holdfast.lifecycle import BUILT_IN, FINAL, Actor, Idempotency, Machine, Move, Policy, Reaping, State, Treatment
+from holdfast.lifecycle import FINAL, Actor, Idempotency, Lifecycles, Machine, Move, Policy, Reaping, State, Treatment
 
-MACHINES = {machine.name: machine for machine in BUILT_IN}
+MACHINES = {machine.name: machine for machine in Lifecycles()}
 # Lifecycles with long leases get short ones, so that the same few steps of the clock matter to all of them.
 HURRY: dict[str, dict[str, Any]] = {
     "images": {"lease_seconds": 40},
@@ -24,6 +24,7 @@ HURRY: dict[str, dict[str, Any]] = {
 POLICIES = {name: machine.policy.over(HURRY.get(name, {})) for name, machine in MACHINES.items()}
 
 SWEEP_SECONDS, GRACE_SECONDS_MAX, ORPHAN_SECONDS = 10, 120, 60
+WITHDRAWN = "withdrawn"  # what the execution of a withdrawn job has said that was released
 
 
 class Refused(Exception):
@@ -328,9 +329,8 @@ class Model:
         """Canceled if asked for; dead if hopeless (C-15: the attempt that just ran counts); else retrying (C-17)."""
         if not (self.holds(job, token, worker) and self.in_time(job)):
             return self.repeated(job, token, worker, {"failed": code, "canceled": code})
-        if job.cancel_at and job.machine.has(State.RUNNING, State.CANCELED):
-            self.end(job, "cancel", State.CANCELED, "canceled", code)
-            return job.state
+        if job.cancel_at:
+            return self._stopped(job, code, code)
         treatment = Treatment.PERMANENT if permanent else job.policy.errors.get(code, job.policy.unknown_errors)
         hopeless = treatment is Treatment.PERMANENT or job.attempt >= job.max_attempts
         job.failures += 1
@@ -348,12 +348,22 @@ class Model:
     def release(self, job: Job, token: str, worker: str, delay: float) -> State:
         reason = "snoozed" if delay else "released"
         if not self.holds(job, token, worker):
-            return self.repeated(job, token, worker, {"released": reason, "canceled": None})
-        if job.cancel_at and job.machine.has(State.RUNNING, State.CANCELED):
-            self.end(job, "cancel", State.CANCELED, "canceled")
+            return self.repeated(job, token, worker, {"released": reason, "canceled": None, "failed": WITHDRAWN})
+        if job.cancel_at:
+            return self._stopped(job, None, WITHDRAWN)
+        self.end(job, "release", State.QUEUED, "released", reason, delay=delay)
+        job.attempt -= 1
+        return job.state
+
+    def _stopped(self, job: Job, canceled: str | None, failed: str) -> State:
+        """As was asked for: canceled; dead where the lifecycle has no cancel, which an expired lease may forbid."""
+        if job.machine.has(State.RUNNING, State.CANCELED):
+            self.end(job, "cancel", State.CANCELED, "canceled", canceled)
+        elif not self.in_time(job):
+            raise Refused("lease_lost")
         else:
-            self.end(job, "release", State.QUEUED, "released", reason, delay=delay)
-            job.attempt -= 1
+            job.failures += 1
+            self.end(job, "fail", State.DEAD, "failed", failed)
         return job.state
 
     def reject(self, job: Job, token: str, worker: str, code: str) -> State:
@@ -384,9 +394,21 @@ class Model:
             job.cancel_at = self.now
         elif job.machine.move("cancel", State.RUNNING, State.CANCELED) is None:
             raise Refused("illegal_move")
-        elif job.cancel_at is None:
+        else:
+            self._ask_to_stop(job)
+        return job.state
+
+    def _ask_to_stop(self, job: Job) -> None:
+        if job.cancel_at is None:
             job.cancel_at = self.now
             self.note(job, "cancel")
+
+    def withdraw(self, control: Job, token: str, worker: str, job: Job) -> State:
+        """By the holder of another job; of a running job in every lifecycle (C-7)."""
+        if not (self.holds(control, token, worker) and self.in_time(control)):
+            raise Refused("lease_lost")
+        if job.state is State.RUNNING:
+            self._ask_to_stop(job)
         return job.state
 
     def requeue(self, job: Job, actor: Actor) -> State:
@@ -464,8 +486,9 @@ class Model:
         earlier = max(1, job.lost + job.failures)
         job.lost += int(crash)
         poison = crash and job.lost >= job.policy.max_lost
-        if job.cancel_at and job.machine.has(State.RUNNING, State.CANCELED):
-            self.end(job, "reap", State.CANCELED, "lost")
+        if job.cancel_at:
+            canceled = job.machine.has(State.RUNNING, State.CANCELED)
+            self.end(job, "reap", State.CANCELED if canceled else State.DEAD, "lost")
         elif poison or job.attempt >= job.max_attempts:
             self.end(job, "reap", State.DEAD, "lost")
         else:

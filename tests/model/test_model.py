@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.lifecycle import BUILT_IN
+from holdfast.lifecycle import Lifecycles
 from tests.model.database import ModelDatabase
 from tests.model.machine import EngineBesideModel
 from tests.sampling import Sample
@@ -59,6 +59,6 @@ def test_the_engine_behaves_like_the_reference_model(machine: type[EngineBesideM
         )
     print(f"{machine.comparisons} comparisons in {runs} runs of {STEPS} steps")
     if runs * STEPS >= LONG * 60:
-        assert machine.taken == {(each.name, move) for each in BUILT_IN for move in each.moves}, (
+        assert machine.taken == {(each.name, move) for each in Lifecycles() for move in each.moves}, (
             "a move was never taken"
         )
