@@ -7,7 +7,7 @@ another app. Both need `pip install 'holdfast[images]'`; this module and the man
 from importlib import import_module
 from typing import Any
 
-_FROM = {"app": "service", "ext": "routes"}  # the module that completes the extension
+_FROM = {"app": "service", "ext": "included"}
 
 
 def __getattr__(name: str) -> Any:

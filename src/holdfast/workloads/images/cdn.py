@@ -53,7 +53,7 @@ class CdnUnavailable(Exception):
 
 
 async def purge_images(settings: Settings, image_ids: Iterable[str], *, reference: str) -> str:
-    """As `purge`, for all variants of these images. The origin of the distribution is the HTTP server of the service."""
+    """As `purge`, for the variants of these images. The origin of the distribution is the server of this service."""
     if settings.cdn in NO_CDN:
         return ""
     prefixes = [f"/images/{image_id}/" for image_id in image_ids]

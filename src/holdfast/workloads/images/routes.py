@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.errors import Conflict, Invalid, KeyReused, NotAcceptable, NotFound
 from holdfast.extend import Reply, Request, Tx, ranged
-from holdfast.workloads.images import hooks, objects
+from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import NO_CDN
 from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
@@ -31,8 +31,6 @@ from holdfast.workloads.images.views import (
     urls,
     variant_of,
 )
-
-__all__ = ["ext", "hooks"]
 
 IMAGE = "/images/{image_id}"
 KEY = "Idempotency-Key"

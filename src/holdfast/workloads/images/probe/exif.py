@@ -16,12 +16,12 @@ def byte_order(header: bytes) -> str | None:
 
 
 def read_tags(entries: bytes, order: str) -> dict[int, int]:
-    """The tags that hold one SHORT or LONG, of those that are needed here."""
+    """The tags that hold one SHORT or LONG, of those that are needed here. The first of a tag counts."""
     entries = entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]
-    found = {}
+    found: dict[int, int] = {}
     for tag, kind, count, value in struct.iter_unpack(f"{order}HHI4s", entries):
         if tag in (WIDTH, HEIGHT, ORIENTATION) and kind in (_SHORT, _LONG) and count == 1:
-            found[tag] = struct.unpack_from(order + ("H" if kind == _SHORT else "I"), value)[0]
+            found.setdefault(tag, *struct.unpack_from(order + ("H" if kind == _SHORT else "I"), value))
     return found
 
 

@@ -11,7 +11,7 @@ from holdfast.workloads.images.probe.tally import Tally
 
 def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
     buffer.at += 8
-    announced = counted = poster = 0  # frames; an image before the first of them is shown where animations are not
+    announced = counted = 0  # frames
     while True:
         length, kind = struct.unpack(">I4s", (yield from buffer.take(8)))
         tally.count_part()
@@ -24,10 +24,8 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
             (announced,) = struct.unpack(">I", (yield from buffer.take(4)))
         elif kind == b"fcTL":
             counted += 1
-        elif kind == b"IDAT":
-            poster = poster or not counted
         if kind == b"IEND" or (kind == b"IDAT" and not announced):
             return
         if announced:
-            tally.count_frames(max(announced, counted) + poster)
+            tally.count_frames(max(announced, counted))
         buffer.skip_to(end)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from holdfast.workloads.images.faults import CORRUPT, TOO_MANY_FRAMES, TOO_MANY_PIXELS, ImageFault
 
-PARTS_MAX = 500_000  # of a file: segments, chunks, blocks or boxes; 100,000 frames need 300,000
+_PARTS_MAX = 100_000  # segments, chunks, blocks or boxes of a file, besides those of each frame
+_PARTS_PER_FRAME = 4
 
 
 class ImageLimits(NamedTuple):
@@ -22,6 +23,7 @@ class Tally:
         self._limits = limits
         self.width = self.height = self.frames = 0
         self._parts = 0
+        self._parts_max = _PARTS_MAX + _PARTS_PER_FRAME * limits.max_frames
         self._sideways = False
 
     @property
@@ -74,9 +76,10 @@ class Tally:
             )
 
     def count_part(self) -> None:
+        """Each costs time, and a hostile file is made of the smallest."""
         self._parts += 1
-        if self._parts > PARTS_MAX:
-            raise ImageFault(CORRUPT, f"the file has more than {PARTS_MAX} segments, chunks, blocks or boxes")
+        if self._parts > self._parts_max:
+            raise ImageFault(CORRUPT, f"the file has more than {self._parts_max} segments, chunks, blocks or boxes")
 
     def turn(self, sideways: bool) -> None:
         self._sideways = sideways

@@ -29,7 +29,7 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
 def _first_page(buffer: StreamBuffer, tally: Tally, order: str, end: int) -> Walk:
     tags: dict[int, int] = {}
     while buffer.position < end:
-        entries = yield from buffer.take(min(end - buffer.position, 1024 * exif.ENTRY_SIZE))
-        tags |= exif.read_tags(entries, order)
-    tally.resize(tags.get(exif.WIDTH, 0), tags.get(exif.HEIGHT, 0))
-    tally.turn(exif.is_sideways(tags))
+        tags = exif.read_tags((yield from buffer.take(exif.ENTRY_SIZE)), order) | tags
+        if exif.WIDTH in tags and exif.HEIGHT in tags:  # the directory may be truncated
+            tally.resize(tags[exif.WIDTH], tags[exif.HEIGHT])
+            tally.turn(exif.is_sideways(tags))

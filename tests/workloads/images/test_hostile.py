@@ -1,0 +1,61 @@
+"""Every hostile file through the whole service: refused at the upload, or processed to its end by a worker that lives."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.workloads.images.hostile import HOSTILE, Hostile
+from tests.workloads.images.steps import Service, images_working, picture
+
+VARIANTS = json.dumps([{"width": 64, "format": form} for form in ("jpeg", "webp", "avif")])
+AT_ONCE = 4
+MEMORY_BYTES_MAX = 1 << 30  # resident, of a child; its limit is on addresses, and twice that
+
+
+async def test_every_hostile_file_ends_as_the_table_says(service: Service) -> None:
+    turns, peaks = asyncio.Semaphore(AT_ONCE), set[int]()
+
+    async def fate(file: Hostile) -> tuple[tuple[int, str] | None, str | None]:
+        async with turns:
+            data = await asyncio.to_thread(file.make)
+            answer = await service.served.http.post("/images", content=data, params={"variants": VARIANTS})
+            if answer.status_code != 202:
+                return (answer.status_code, answer.json()["code"]), None
+            image = await service.ended(answer.json()["imageId"], seconds=120)
+            peaks.add(peak_of_children())
+            return None, image["error"]["code"] if image["status"] == "failed" else image["status"]
+
+    async with images_working() as at_work:
+        found = dict(zip((file.name for file in HOSTILE), await asyncio.gather(*map(fate, HOSTILE)), strict=True))
+        assert found == {file.name: (file.at_upload, file.after) for file in HOSTILE}
+        assert (await service.made(picture(), params={"variants": VARIANTS}))["status"] == "completed"
+        assert not at_work.running.done()
+    assert max(peaks) < MEMORY_BYTES_MAX
+    assert len(HOSTILE) >= 40
+
+
+def peak_of_children() -> int:
+    """The largest resident size that a child of this process has had, in bytes."""
+    peaks = [0]
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:  # it has ended
+            continue
+        if "child_main" in Path(status.parent, "cmdline").read_text(errors="replace"):
+            peaks.append(int(lines.get("VmHWM", "0 kB").split()[0]) * 1024)
+    return max(peaks)
+
+
+async def test_processing_is_canceled_while_it_runs(service: Service) -> None:
+    """The running job is interrupted, and its image fails with `canceled`; what it had made is swept later."""
+    noise = picture(4000, 3000, "JPEG")
+    wanted = [{"width": 2000 - n, "format": "avif"} for n in range(40)]
+    async with images_working(concurrency=2):
+        accepted = await service.upload(noise, params={"variants": json.dumps(wanted)})
+        while (await service.image(accepted["imageId"]))["status"] != "processing":
+            await asyncio.sleep(0.05)
+        control = await service.served.http.post(f"/images/{accepted['imageId']}/cancel")
+        assert (await service.job(control.json()["jobId"]))["status"] == "COMPLETED"
+        image = await service.ended(accepted["imageId"])
+    assert (image["status"], image["error"]["code"], image["variants"]) == ("failed", "canceled", [])
