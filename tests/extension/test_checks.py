@@ -142,3 +142,21 @@ def test_an_invalid_check_is_rejected_immediately() -> None:
             decorator("other")(lambda tx: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(Invalid, match="explanation fine must take 2 arguments"):
         ext.explain(fine)
+
+
+async def test_a_check_of_another_system_needs_no_transaction(engine: Engine) -> None:
+    """It may await anything; what it raises and how long it takes is bounded in the same way."""
+    ext = Extension("far", package="tests")
+
+    @ext.check("away")
+    async def away() -> object:
+        await asyncio.sleep(0.01)
+        return ok("it is there")
+
+    @ext.check("gone")
+    async def gone() -> object:
+        raise ConnectionError("nobody answers")
+
+    found = {probe.name: await engine.reads.check_extension(probe) for probe in ext.checks}
+    assert found["away"] == ok("it is there")
+    assert (found["gone"].level, found["gone"].says) == ("fail", "the check failed: ConnectionError: nobody answers")

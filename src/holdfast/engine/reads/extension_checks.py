@@ -5,6 +5,7 @@ A function that fails or takes too long yields `CheckFailed`, and affects nothin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,11 +37,13 @@ def fail(says: str, advice: str = "") -> Checked:
 
 
 class Probe(NamedTuple):
-    """A check, or a field of /health: an async function of the transaction."""
+    """A check, or a field of /health: an async function of a transaction, or of nothing (`outside`), which then may ask
+    another system than the database."""
 
     extension: str
     name: str
-    function: Callable[[Tx], Awaitable[Any]]
+    function: Callable[..., Awaitable[Any]]
+    outside: bool = False
 
     @property
     def hook(self) -> Hook:
@@ -70,9 +73,17 @@ async def run_probe(tx: Tx, hook: Hook, *given: Any) -> Any:
         return CheckFailed(error)
 
 
-async def checked(tx: Tx, probe: Probe) -> Checked:
+async def run_outside(hook: Hook) -> Any:
+    """The same for a function that needs no transaction."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            return await hook.function()
+    except (Exception, SystemExit) as error:
+        return CheckFailed(error)
+
+
+def finding(probe: Probe, found: Any) -> Checked:
     """The finding of a check. A check that does not work is a finding, too."""
-    found = await run_probe(tx, probe.hook)
     if isinstance(found, CheckFailed):
         return fail(f"the check failed: {found.says}", f"report it to the author of extension {probe.extension}")
     if not isinstance(found, Checked):

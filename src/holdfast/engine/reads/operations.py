@@ -99,6 +99,9 @@ class Reads(Component):
 
     async def ask_extension(self, probe: _probes.Probe) -> Any:
         """The answer of an extension, or `CheckFailed`."""
+        if probe.outside:
+            return await _probes.run_outside(probe.hook)
         return await self.store.read(lambda tx: _probes.run_probe(tx, probe.hook))
 
-    check_extension = reading(_probes.checked)
+    async def check_extension(self, probe: _probes.Probe) -> _probes.Checked:
+        return _probes.finding(probe, await self.ask_extension(probe))

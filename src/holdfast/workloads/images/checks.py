@@ -11,7 +11,7 @@ from holdfast.workloads.images.variants import default_variants
 
 
 @ext.check("storage")
-async def storage_answers(tx: Tx) -> Checked:
+async def storage_answers() -> Checked:
     storage = objects.storage()
     try:
         await storage.check()
@@ -21,7 +21,7 @@ async def storage_answers(tx: Tx) -> Checked:
 
 
 @ext.check("variants")
-async def variants_are_valid(tx: Tx) -> Checked:
+async def variants_are_valid() -> Checked:
     return ok(f"{len(default_variants(ext.settings))} variants by default")
 
 

@@ -30,7 +30,7 @@ def is_sideways(tags: dict[int, int]) -> bool:
 
 
 def exif_is_sideways(exif: bytes) -> bool:
-    """Whether the orientation swaps width and height. False if the data is damaged, as viewers do."""
+    """Whether the orientation swaps width and height. Damaged data is ignored, as by viewers."""
     exif = exif.removeprefix(b"Exif\0\0")
     order = byte_order(exif)
     if order is None or len(exif) < 8:
