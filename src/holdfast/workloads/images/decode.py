@@ -140,6 +140,8 @@ def orientation(image: ImageFile.ImageFile) -> int:
     """Of the EXIF metadata; 1, upright, if there are none, or none that can be read."""
     if image.format == "TIFF":
         return 1  # Pillow has turned it
+    if image.format == "PNG":
+        image.load()  # `getexif` would, and what it raises must not be ignored
     try:
         found = image.getexif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # Pillow's parser raises whatever it finds; the pixels may be fine
