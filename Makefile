@@ -10,8 +10,8 @@ JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static test-fast check browser test test-pythons bench bench-http bench-observability bench-dispatch bench-peers \
-	soak mutate docs lock clean
+.PHONY: help setup run static test-fast check browser test test-pythons bench bench-http bench-images bench-observability \
+	bench-dispatch bench-peers soak mutate docs lock clean
 
 help: ## List these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,9 @@ bench-http: setup ## Measure the server: requests beside a bare endpoint, remote
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.streams
 	$(BIN)/python -m benchmarks.upload
+
+bench-images: setup ## Measure the image service beside bare loops with Pillow and a bare endpoint for uploads.
+	$(BIN)/python -m benchmarks.images
 
 bench-observability: setup ## Measure what metrics, logs and traces cost a worker.
 	$(BIN)/python -m benchmarks.observability

@@ -17,6 +17,7 @@ from benchmarks import (
     hooks,
     http,
     idle,
+    images,
     latency,
     leases,
     load,
@@ -135,6 +136,13 @@ def test_the_http_benchmark_measures_every_figure(tmp_path: Path) -> None:
     assert list(rounds["rounds"]) == ["bare POST", "POST /jobs", "bare GET", "GET /jobs/{id}", "inserts"]
     assert [figure["figure"] for figure in figures] == [*http.TARGETS, "POST /jobs, p99 over p50"]
     assert all(figure["value"] > 0 for figure in figures)
+
+
+def test_the_image_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:
+    results = results_of(images, store, tmp_path)
+    aims = [result["figure"] for result in results if result["reached"] is not None]
+    assert aims == [images.UPLOAD.format(1), images.PROCESSING, images.SMALL_THREE, images.SMALL_NINE]
+    assert all(len(result["service"]["rounds"]) == 1 for result in results)
 
 
 def test_the_remote_worker_benchmark_compares_it_with_a_local_worker(store: str, tmp_path: Path) -> None:
