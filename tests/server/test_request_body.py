@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.server.http.request_body import read_body
-from holdfast.server.http.route import BodyLimit
+from holdfast.server.http.route import DEFAULT_LIMIT
 from tests.server.steps import Served, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -121,10 +121,10 @@ async def test_reading_stops_at_the_chunk_that_exceeds_the_limit() -> None:
         return {"type": "http.request", "body": b" " * 65_536, "more_body": True}
 
     with pytest.raises(Invalid, match="longer than 1048576 bytes"):
-        await read_body(receive, {}, limit=BodyLimit())
+        await read_body(receive, {}, limit=DEFAULT_LIMIT)
     assert taken == 17
     with pytest.raises(Invalid, match="longer than 1048576 bytes"):
-        await read_body(receive, {b"content-length": b"1048577"}, limit=BodyLimit())
+        await read_body(receive, {b"content-length": b"1048577"}, limit=DEFAULT_LIMIT)
     assert taken == 17
 
 

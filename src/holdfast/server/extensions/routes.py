@@ -20,7 +20,7 @@ from holdfast.server.extensions.blocking import warn_if_blocking
 from holdfast.server.extensions.request import Request
 from holdfast.server.http.route import (
     BODY_BYTES_ALLOWED,
-    BODY_BYTES_MAX,
+    DEFAULT_LIMIT,
     BodyLimit,
     BodyMax,
     Header,
@@ -76,7 +76,7 @@ class Mount:
     path: str
     app: Any
     scope: str | None
-    body_max: BodyMax = BODY_BYTES_MAX
+    body_max: BodyMax = DEFAULT_LIMIT.size
     seconds: float | None = None  # response timeout; None: the default
 
     @property
@@ -88,9 +88,8 @@ class Mount:
         return f"{self.name} of extension {self.extension}"
 
     def body_limit(self) -> BodyLimit:
-        return BodyLimit(
-            self.body_max if isinstance(self.body_max, int) else called_limit(self.body_max, self.log_name)
-        )
+        size = self.body_max if isinstance(self.body_max, int) else called_limit(self.body_max, self.log_name)
+        return DEFAULT_LIMIT._replace(size=size)
 
 
 def extension_route(

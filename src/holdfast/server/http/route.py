@@ -21,7 +21,6 @@ Headers = Mapping[bytes, bytes]  # names in lower case; repeated headers are joi
 JSON = b"application/json"
 EVENT_STREAM = "text/event-stream"
 _PARAMETER = re.compile(r"\{(\w+)\}")
-BODY_BYTES_MAX = 1_048_576  # unless the route says otherwise
 BODY_BYTES_ALLOWED = 2**40
 WHOLE_BODY = "holdfast.body"  # in the ASGI scope: the body, if all of it has arrived before the handler starts
 
@@ -58,8 +57,11 @@ class HttpRequest:
 
 
 class BodyLimit(NamedTuple):
-    size: int = BODY_BYTES_MAX
-    code: str = "body_too_large"  # of the error
+    size: int
+    code: str  # of the error
+
+
+DEFAULT_LIMIT = BodyLimit(1_048_576, code="body_too_large")
 
 
 class Header(NamedTuple):
@@ -104,8 +106,8 @@ class Route:
     local: bool = False  # on a loopback address no key is needed
     tag: str = ""  # of the OpenAPI document
     extension: str = ""  # empty: a route of the core
-    body_max: BodyMax = BODY_BYTES_MAX
-    too_large: str = BodyLimit().code  # the error code for a larger body
+    body_max: BodyMax = DEFAULT_LIMIT.size
+    too_large: str = DEFAULT_LIMIT.code  # the error code for a larger body
     seconds: float | None = None  # response timeout; None: the default
 
     @property
