@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
+from holdfast.engine import Created
 from holdfast.engine.admin.audit import AuditedAction, record
 from holdfast.engine.hooks.claim import Allow, CancelJob, ClaimRequest, Defer, RejectJob
 from holdfast.engine.hooks.create import CreateRequest
+from holdfast.engine.hooks.enqueue import enqueue
 from holdfast.engine.hooks.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
 from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.maintenance.extension_tasks import Task
@@ -23,8 +25,9 @@ from holdfast.errors import Invalid, UnknownName
 from holdfast.extension_settings import Secret, SettingsSection, ShownSetting
 from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.manifest import Manifest
-from holdfast.model import key
+from holdfast.model import NewJob, key
 from holdfast.model.derived_key import derived_key
+from holdfast.model.enqueueable import MakesJobs, new_job_of
 from holdfast.model.json import encode_object
 from holdfast.model.limits import Limit
 from holdfast.model.names import kind_of, quoted
@@ -276,6 +279,11 @@ class Extension(Definitions):
         except Invalid as error:
             raise self._invalid(f"audit entry: {error.message}", "invalid_audit_line") from None
         return await record(tx, AuditedAction(f"extension {self.name}", action, subject, detail))
+
+    async def enqueue(self, tx: Tx, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
+        """Create a job in the transaction of maintenance, a guard or an effect: of a job type with its arguments, or of
+        a type by its name. Workers are woken after the commit."""
+        return await enqueue(tx, new_job_of(job, args, kwargs))
 
     # -- tables and queries -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.engine.context import EngineContext, Which
 from holdfast.engine.hooks.hooks import Hook, error_text, log, warn_of_blocking
+from holdfast.engine.hooks.running import running_in
 from holdfast.engine.preconditions import extension_missing
 from holdfast.errors import HoldfastError, HookFailed, OutcomeUnknown, StoreError
 from holdfast.model import Job
@@ -281,7 +282,8 @@ async def run_hook(
     """Run one hook. `by_itself`: for a single job; its pending writes are flushed, so that their errors are its own.
     `answers`: the types that it may return, besides None."""
     try:
-        answer = await tx.call(called, ctx.limits.hook_seconds, partial(warn_of_blocking, *hook))
+        with running_in(tx, ctx):
+            answer = await tx.call(called, ctx.limits.hook_seconds, partial(warn_of_blocking, *hook))
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")

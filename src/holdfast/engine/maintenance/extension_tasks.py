@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.engine.context import EngineContext
 from holdfast.engine.hooks.hooks import error_text, warn_of_blocking
+from holdfast.engine.hooks.running import running_in
 from holdfast.store import Tx, q
 
 SEEN_SECONDS = 15.0  # how often a process records its extensions
@@ -103,7 +104,8 @@ async def run_task(tx: Tx, ctx: EngineContext, task: Task) -> bool:
     try:
         async with tx.savepoint():
             blocked = partial(warn_of_blocking, task.extension, task.function)
-            await tx.call(_called(task, tx), task.seconds, blocked)
+            with running_in(tx, ctx):
+                await tx.call(_called(task, tx), task.seconds, blocked)
     except (Exception, SystemExit) as error:
         await _note_failure(tx, ctx, task, error, row["failures"] + 1)
     else:
