@@ -73,7 +73,7 @@ async def delete(ctx: Context, image: str) -> dict[str, Any]:
 
 
 async def _delete_rows(tx: Any, ctx: Context, image_id: str) -> None:
-    image = await tx.one(ext.q.lock_image, tenant=ctx.tenant, id=image_id)
+    image = await tx.one(ext.q.any_image, tenant=ctx.tenant, id=image_id)
     if image is None:  # an earlier execution has done it
         return
     with suppress(NotFound):  # pruned

@@ -12,6 +12,10 @@ SELECT id, job_id, status, request_digest FROM images_image WHERE tenant = :tena
 -- name: image
 SELECT * FROM images_image WHERE tenant = :tenant AND id = :id AND deleted_at IS NULL
 
+-- name: any_image
+-- Also one that is being deleted.
+SELECT * FROM images_image WHERE tenant = :tenant AND id = :id
+
 -- name: lock_image
 -- Also one that is being deleted.
 UPDATE images_image SET updated_at = {now} WHERE tenant = :tenant AND id = :id RETURNING *
