@@ -136,6 +136,15 @@ async def test_wrong_variants_are_422_and_nothing_is_kept(service: Service, text
     assert (await service.served.http.get("/images")).json() == {"images": [], "nextCursor": None}
 
 
+@pytest.mark.parametrize("variants", [[], {}, "all", [{"width": 1, "format": "bmp"}]])
+async def test_reprocess_with_wrong_variants_is_422_and_changes_nothing(service: Service, variants: Any) -> None:
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    before = await service.image(accepted["imageId"])
+    answer = await service.served.http.post(f"/images/{accepted['imageId']}/reprocess", json={"variants": variants})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_variants")
+    assert await service.image(accepted["imageId"]) == before
+
+
 async def test_a_form_without_a_file_is_400(service: Service) -> None:
     answer = await service.served.http.post("/images", files={"other": b"x"})
     assert (answer.status_code, answer.json()["code"]) == (400, "file_missing")

@@ -16,7 +16,7 @@ from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
 from holdfast.workloads.images.negotiation import best_format
 from holdfast.workloads.images.upload import Upload, discard, receive
-from holdfast.workloads.images.variants import Variant, checked, default_variants, read_variants
+from holdfast.workloads.images.variants import Variant, default_variants, read_variants
 from holdfast.workloads.images.views import (
     PATH,
     SIGNED,
@@ -56,7 +56,7 @@ class SignedQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Reprocess(msgspec.Struct, forbid_unknown_fields=True):
-    variants: list[Variant] | None = None
+    variants: Annotated[Any, msgspec.Meta(description="A list, as in `POST /images`; none: those it has.")] = None
 
 
 @ext.route(
@@ -261,7 +261,8 @@ async def signed(request: Request) -> Response:
     refuses=(404, 409),
 )
 async def start_reprocess(request: Request) -> Reply:
-    wanted = None if request.body.variants is None else checked(request.body.variants)
+    given = request.body.variants
+    wanted = None if given is None else read_variants(msgspec.json.encode(given))
     async with request.tx() as tx:
         image = await _image(tx, request)
         if wanted is not None:
