@@ -121,7 +121,7 @@ class Extension(Definitions):
     `schema/sqlite/0001_x.sql` and `sql/x.sql`, if any; by default it is the package that creates it, or the folder of a
     module without a package.
     `settings` is a struct: its field `keep_days` is `HOLDFAST_NAME_KEEP_DAYS`, or `keep_days` under `[name]` in
-    holdfast.toml."""
+    holdfast.toml. `example` is a command that `holdfast dev` shows to begin with; `{url}` in it is the address."""
 
     def __init__(
         self,
@@ -130,6 +130,7 @@ class Extension(Definitions):
         settings: type[msgspec.Struct] | None = None,
         lifecycles: Iterable[Machine] = (),
         package: str | None = None,
+        example: str = "",
     ) -> None:
         reserved = name in RESERVED or str(name).startswith("holdfast_")
         if not isinstance(name, str) or not NAME.fullmatch(name) or reserved:
@@ -140,6 +141,7 @@ class Extension(Definitions):
                 code="invalid_extension",
             )
         self.name = self.extension = name
+        self.example = example
         self.section = None if settings is None else SettingsSection(name, settings)
         self.given_settings: msgspec.Struct | None = None
         self._read_settings: msgspec.Struct | None = None
@@ -442,13 +444,13 @@ class Extension(Definitions):
     # -- doctor, /health and why ------------------------------------------------------------------------------
 
     def check(self, name: str) -> Callable[[_Function], _Function]:
-        """A check of `holdfast doctor`: an async function of (tx) that returns `ok(...)`, `warn(...)` or `fail(...)`
-        within 5 seconds."""
+        """A check of `holdfast doctor`: an async function of (tx), or of nothing if it asks another system than the
+        database, that returns `ok(...)`, `warn(...)` or `fail(...)` within 5 seconds."""
         return self._probe(self.checks, "check", name)
 
     def health(self, name: str) -> Callable[[_Function], _Function]:
-        """A field of /health, under `extensions`: an async function of (tx) that returns JSON, within 5 seconds. It is
-        called every 10 seconds, and its result is public."""
+        """A field of /health, under `extensions`: an async function of (tx), or of nothing as above, that returns JSON
+        within 5 seconds. It is called every 10 seconds, and its result is public."""
         return self._probe(self.health_fields, "field of /health", name)
 
     def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:
@@ -456,8 +458,13 @@ class Extension(Definitions):
         if not isinstance(name, str) or not NAME.fullmatch(name) or any(probe.name == name for probe in kept):
             wrong = f"the name of a {what} is a lower-case identifier that no other has, got {quoted(name)}"
             raise self._invalid(wrong, "invalid_extension")
-        add = lambda function: kept.append(Probe(self.name, name, function))  # noqa: E731
-        return self._decorator(what, 1, "invalid_hook", add)
+
+        def add(function: _Function) -> _Function:
+            outside = inspect.iscoroutinefunction(function) and not inspect.signature(function).parameters
+            keep = lambda function: kept.append(Probe(self.name, name, function, outside))  # noqa: E731
+            return self._register(what, function, 0 if outside else 1, "invalid_hook", keep)
+
+        return add
 
     def explain(self, function: _Function) -> _Function:
         """For `jobs why` of its job types: an async function of (tx, job) that returns text, or a list of `Clause`."""

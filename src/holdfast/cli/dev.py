@@ -34,14 +34,11 @@ PORTS_TRIED = 20  # if the first port is in use, for example by another `holdfas
 
 HELLO = """
 Holdfast runs the jobs of {app}, on {database}
-HTTP API: {url}, documented at {url}/docs. Create a job from this machine:
+HTTP API: {url}, documented at {url}/docs. {begin}
 
-  curl {url}/jobs -H 'content-type: application/json' -d {intent}
+In another terminal, in this directory and with the same settings:
 
-Or in another terminal, in this directory and with the same settings:
-
-  {holdfast} jobs create {create} --payload {payload}{with_app}
-  {holdfast} jobs list
+{create}  {holdfast} jobs list
   {holdfast} jobs show ID
   {holdfast} jobs why ID{with_app}
   {holdfast} top
@@ -50,6 +47,11 @@ Or in another terminal, in this directory and with the same settings:
 
 Ctrl-C stops it: running jobs may finish, the others are released. A second Ctrl-C exits at once.
 """
+CREATE = """Create a job from this machine:
+
+  curl {url}/jobs -H 'content-type: application/json' -d {intent}"""
+CREATE_BY_COMMAND = "  {holdfast} jobs create {job_type} --payload {payload}{with_app}\n"
+TRY = "Try it from this machine:\n"
 WITHOUT_JOBS = """
 Holdfast serves {app}, which defines no jobs, on {database}
 HTTP API: {url}, documented at {url}/docs.
@@ -149,19 +151,30 @@ async def _served(app: App, options: argparse.Namespace, figures: WorkerCounters
 def _hello(app: App, options: argparse.Namespace, url: str) -> str:
     if not app.handlers:
         return WITHOUT_JOBS.format(app=options.app, url=url, database=place_of(app.settings.url))
-    words = {"holdfast": _program(), "pid": os.getpid()}
-    create, payload = ("hello", '{"name": "you"}') if options.example else sample(list(app.handlers.values()))
+    words = {
+        "holdfast": _program(),
+        "pid": os.getpid(),
+        "url": url,
+        "app": options.app,
+        "database": place_of(app.settings.url),
+        "with_app": f" --app {shlex.quote(options.app)}"
+        if app.extensions
+        else "",  # hooks and explanations need the app
+    }
+    begin, create = _first_steps(app, options, words)
     return HELLO.format(
-        **words,
-        app=options.app,
-        url=url,
-        intent=shlex.quote(f'{{"jobType": {json.dumps(create)}, "payload": {payload}}}'),
-        database=place_of(app.settings.url),
-        create=shlex.quote(create),
-        payload=shlex.quote(payload),
-        with_app=f" --app {shlex.quote(options.app)}" if app.extensions else "",  # hooks and explanations need the app
-        crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words),
+        **words, begin=begin, create=create, crash=(EXAMPLE_CRASH if options.example else CRASH).format(**words)
     )
+
+
+def _first_steps(app: App, options: argparse.Namespace, words: dict[str, Any]) -> tuple[str, str]:
+    """What to type first: the examples of the extensions, or else a request and a command that create a job."""
+    if examples := [each.example.format(**words) for each in app.extensions.values() if each.example]:
+        return "\n".join([TRY, *(f"  {example}" for example in examples)]), ""
+    job_type, payload = ("hello", '{"name": "you"}') if options.example else sample(list(app.handlers.values()))
+    intent = shlex.quote(f'{{"jobType": {json.dumps(job_type)}, "payload": {payload}}}')
+    by_command = CREATE_BY_COMMAND.format(**words, job_type=shlex.quote(job_type), payload=shlex.quote(payload))
+    return CREATE.format(**words, intent=intent), by_command
 
 
 def _program() -> str:
