@@ -23,6 +23,8 @@ from tests.worker.in_process import AtWork, until, working
 
 APP = "holdfast.workloads.images:app"
 FINAL = ("completed", "failed")
+# For tests of what is the same on every database, and takes long.
+ON_SQLITE = pytest.mark.parametrize("store_url", [pytest.param("sqlite", marks=pytest.mark.sqlite)], indirect=True)
 
 
 def picture(width: int = 64, height: int = 48, kind: str = "PNG", mode: str = "RGB", **save: Any) -> bytes:

@@ -22,6 +22,7 @@ from tests.workloads.images.steps import Service, images_working, picture
 THREE = json.dumps([{"width": width, "format": "webp"} for width in (8, 16, 32)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_killed_execution_is_repeated_and_leaves_nothing_behind(
     service: Service, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

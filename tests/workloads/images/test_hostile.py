@@ -5,13 +5,14 @@ import json
 from pathlib import Path
 
 from tests.workloads.images.hostile import HOSTILE, Hostile
-from tests.workloads.images.steps import Service, images_working, picture
+from tests.workloads.images.steps import ON_SQLITE, Service, images_working, picture
 
 VARIANTS = json.dumps([{"width": 64, "format": form} for form in ("jpeg", "webp", "avif")])
 AT_ONCE = 4
 MEMORY_BYTES_MAX = 1 << 30  # resident, of a child; its limit is on addresses, and twice that
 
 
+@ON_SQLITE
 async def test_every_hostile_file_ends_as_the_table_says(service: Service) -> None:
     turns, peaks = asyncio.Semaphore(AT_ONCE), set[int]()
 

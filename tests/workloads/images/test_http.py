@@ -16,6 +16,8 @@ from tests.server.steps import ADMIN, bearer
 from tests.worker.in_process import until
 from tests.workloads.images.steps import Service, Sets, animation, images_working, picture
 
+pytestmark = pytest.mark.sampled(18, of="images http")
+
 DEFAULT = [f"w{width}.{form}" for width in (320, 800, 1600) for form in ("jpeg", "webp", "avif")]
 SMALL = json.dumps([{"width": 16, "format": "webp"}])
 
