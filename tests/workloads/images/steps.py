@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -83,8 +84,11 @@ class Service:
 
     def files(self, below: str = "") -> list[str]:
         """The keys of the objects in the directory."""
-        found = [path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()]
-        return sorted(name for name in found if name.startswith(below) and not name.startswith(".holdfast"))
+        walked = os.walk(self.folder)  # passes over folders that are deleted meanwhile
+        paths = [
+            Path(folder, name).relative_to(self.folder).as_posix() for folder, _, names in walked for name in names
+        ]
+        return sorted(name for name in paths if name.startswith(below) and not name.startswith(".holdfast"))
 
 
 @asynccontextmanager
