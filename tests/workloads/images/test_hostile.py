@@ -1,9 +1,10 @@
-"""Every hostile file through the whole service: refused at the upload, or processed to its end by a worker that lives."""
+"""Every hostile file through the whole service: refused at the upload, or processed to its end; the worker lives."""
 
 import asyncio
 import json
 from pathlib import Path
 
+from tests.worker.in_process import until
 from tests.workloads.images.hostile import HOSTILE, Hostile
 from tests.workloads.images.steps import ON_SQLITE, Service, images_working, picture
 
@@ -48,14 +49,17 @@ def peak_of_children() -> int:
     return max(peaks)
 
 
+async def is_processing(service: Service, image_id: str) -> bool:
+    return (await service.image(image_id))["status"] == "processing"
+
+
 async def test_processing_is_canceled_while_it_runs(service: Service) -> None:
     """The running job is interrupted, and its image fails with `canceled`; what it had made is swept later."""
     noise = picture(4000, 3000, "JPEG")
     wanted = [{"width": 2000 - n, "format": "avif"} for n in range(40)]
     async with images_working(concurrency=2):
         accepted = await service.upload(noise, params={"variants": json.dumps(wanted)})
-        while (await service.image(accepted["imageId"]))["status"] != "processing":
-            await asyncio.sleep(0.05)
+        await until(lambda: is_processing(service, accepted["imageId"]))
         control = await service.served.http.post(f"/images/{accepted['imageId']}/cancel")
         assert (await service.job(control.json()["jobId"]))["status"] == "COMPLETED"
         image = await service.ended(accepted["imageId"])
