@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.datastructures import FormData, Headers
@@ -23,6 +23,8 @@ from holdfast.store.open_transaction import transaction
 
 if TYPE_CHECKING:
     from holdfast.server.state import ServerState
+
+_T = TypeVar("_T")
 
 
 class Request:
@@ -66,6 +68,19 @@ class Request:
         return self._asked.streamed_body
 
     # -- the database ---------------------------------------------------------------------------------------------
+
+    async def read(self, work: Callable[[Tx], Awaitable[_T]]) -> _T:
+        """`await request.read(lambda tx: tx.all(ext.q.notes))`: queries that write nothing and block no writes."""
+        if self._tx is not None:
+            return await work(self._tx)
+        return await self._server.engine.store.read(work)
+
+    async def secret(self, name: str) -> bytes:
+        """Random bytes for signatures, made once and kept in the database: the same in every server process."""
+        secrets = self._server.secrets
+        if name not in secrets:
+            secrets[name] = await self._server.engine.keys.server_secret(f"extension {name}")
+        return secrets[name]
 
     @asynccontextmanager
     async def tx(self) -> AsyncIterator[Tx]:

@@ -17,6 +17,7 @@ from holdfast.errors import (
     InvalidField,
     KeyReused,
     Malformed,
+    NotAcceptable,
     NotFound,
     OutboundError,
     OutboundTimeout,
@@ -25,6 +26,7 @@ from holdfast.errors import (
     StoreError,
     TooMany,
     Unauthorized,
+    UnsupportedMedia,
     WorkerDisabled,
 )
 from holdfast.server.http.route import Reply
@@ -56,6 +58,10 @@ def status_of(error: HoldfastError) -> int:
     match error:
         case Invalid() if error.code.endswith(_TOO_LARGE):
             return 413
+        case UnsupportedMedia():
+            return 415
+        case NotAcceptable():
+            return 406
         case Malformed():
             return 400
         case KeyReused() | Invalid() | Refused() | AddressRefused():
