@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import App, Context, JobFailed, SyncContext
 from holdfast.errors import Invalid
+from holdfast.model import Part, PartStatus
 from holdfast.settings import Settings, load
 from tests.app.steps import drained
 from tests.worker.in_process import working
@@ -160,3 +161,29 @@ async def test_part_settings_apply_where_neither_job_type_nor_lifecycle_sets_the
         assert found == [(False, True), (True, False), (False, True)]
     finally:
         await app.close()
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_several_parts_in_one_report_are_finished_for_the_next_attempt(app: App, kind: str) -> None:
+    seen: list[Any] = []
+    made = [Part(name=name, status=PartStatus.COMPLETED, percent=100, data=name) for name in ("a", "b")]
+    made += [Part(name="c", status=PartStatus.SKIPPED), Part(name="d")]
+
+    async def film(ctx: Context) -> None:
+        seen.append({name: part.data for name, part in (await ctx.finished_parts()).items()})
+        await ctx.keep_parts([])
+        await ctx.keep_parts(made, percent=50)
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+
+    def film_sync(ctx: SyncContext) -> None:
+        seen.append({name: part.data for name, part in ctx.finished_parts().items()})
+        ctx.keep_parts(made, percent=50)
+        if ctx.attempt == 1:
+            raise ConnectionError("again")
+
+    job_type: Any = app.job("FILM", backoff_base_seconds=0)(film if kind == "async" else film_sync)
+    async with working(app) as at_work:
+        await (await job_type.enqueue()).result(60)
+    assert seen == [{}, {"a": "a", "b": "b", "c": None}]
+    assert [verb for verb, _ in at_work.source.calls].count("progress") == 2

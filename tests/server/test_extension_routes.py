@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.engine import Filter
-from holdfast.errors import Invalid
+from holdfast.errors import HoldfastError, Invalid, NotAcceptable, UnsupportedMedia
 from holdfast.model.key import NewKey
 from holdfast.server.app import ROUTES as CORE
 from holdfast.server.extensions.request import Request
@@ -200,3 +200,46 @@ def test_an_invalid_mount_is_an_error_that_names_it(wrong: dict[str, object]) ->
     with pytest.raises(Invalid, match=r"extension notes: mount /") as refused:
         mount("notes", words.pop("path"), words.pop("app"), **words)  # type: ignore[arg-type]
     assert refused.value.code == "invalid_route"
+
+
+async def test_a_request_reads_without_a_write_transaction(store_url: str) -> None:
+    """And sees what its own transaction has written."""
+
+    async def count(request: Request) -> notes.Note:
+        outside = len(await request.read(lambda tx: tx.all(notes.ALL)))
+        async with request.tx() as tx:
+            await tx.one(notes.PUT, id="new", owner="x", text="x")
+            inside = len(await request.read(lambda tx: tx.all(notes.ALL)))
+        return notes.Note(f"{outside} {inside}", "x")
+
+    route = notes.route("GET", "/notes", count, answers={200: notes.Note})
+    async with serving(store_url, routes=[route]) as served:
+        await served.engine.store.write(lambda tx: tx.all(notes.TABLE))
+        assert (await served.http.get("/notes")).json()["note_id"] == "0 1"
+
+
+async def test_all_servers_of_a_database_share_a_secret(store_url: str) -> None:
+    seen: list[bytes] = []
+
+    async def tell(request: Request) -> notes.Note:
+        seen.extend([await request.secret("urls"), await request.secret("urls"), await request.secret("other")])
+        return notes.Note("x", "x")
+
+    route = notes.route("GET", "/notes", tell, answers={200: notes.Note})
+    for _ in range(2):
+        async with serving(store_url, routes=[route]) as served:
+            assert (await served.http.get("/notes")).status_code == 200
+    assert len(set(seen)) == 2
+    assert {len(secret) for secret in seen} == {32}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnsupportedMedia("no picture"), 415), (NotAcceptable("no such format"), 406)]
+)
+async def test_an_error_about_a_format_has_its_status(store_url: str, error: HoldfastError, status: int) -> None:
+    async def fail(request: Request) -> None:
+        raise error
+
+    async with serving(store_url, routes=[notes.route("GET", "/notes", fail, answers={200: notes.Note})]) as served:
+        answer = await served.http.get("/notes")
+    assert (answer.status_code, answer.json()["code"]) == (status, error.code)

@@ -7,7 +7,7 @@ import aiobotocore.session
 import httpx2
 import pytest
 
-from holdfast.errors import HoldfastError, StorageDenied, StorageError, StorageUnavailable
+from holdfast.errors import HoldfastError, StorageDenied, StorageError, StorageThrottled, StorageUnavailable
 from holdfast.storage import Storage, open_storage
 from holdfast.storage.bucket import PART_BYTES
 from tests.servers.s3 import BUCKET, S3Server
@@ -172,3 +172,31 @@ async def test_two_prefixes_of_a_bucket_are_isolated(s3_server: S3Server, s3_url
         assert not await other.exists("a")
         assert [info.key async for info in other.list()] == []
         assert (one.bucket, one.url) == (BUCKET, s3_url.partition("?")[0])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (503, "SlowDown", StorageThrottled),
+        (429, "TooManyRequests", StorageThrottled),
+        (503, "ServiceUnavailable", StorageUnavailable),
+        (500, "InternalError", StorageUnavailable),
+    ],
+)
+async def test_a_store_that_asks_for_fewer_requests_is_told_from_one_that_is_away(
+    status: int, code: str, kind: type[StorageError]
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = f"<Error><Code>{code}</Code></Error>".encode()
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/xml\r\ncontent-length: {len(body)}\r\n"
+        writer.write(f"{head}connection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"s3://tests?endpoint=http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with open_storage(url, retries=0, request_seconds=5, **S3Server.credentials) as storage:
+            with pytest.raises(StorageError) as failed:
+                await storage.check()
+    assert type(failed.value) is kind
