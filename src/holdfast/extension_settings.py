@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -178,8 +178,16 @@ def installed_names() -> list[str]:
     return [each.name for each in _entry_points()]
 
 
-def _entry_points() -> list[Any]:
-    return sorted(entry_points(group=GROUP), key=lambda each: each.name)
+def _entry_points() -> tuple[Any, ...]:
+    return _entry_points_on(tuple(sys.path))
+
+
+@cache
+def _entry_points_on(_path: tuple[str, ...]) -> tuple[Any, ...]:
+    """Reading those of all distributions takes milliseconds, and importing this module as long: once, where needed."""
+    from importlib.metadata import entry_points
+
+    return tuple(sorted(entry_points(group=GROUP), key=lambda each: each.name))
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import Clock
 from holdfast.engine import Engine
-from holdfast.lifecycle import BUILT_IN, Machine, State
+from holdfast.lifecycle import DEFAULT, Machine, State
 from holdfast.lifecycle.render import from_data, to_data
 from holdfast.model import NewJob
 from tests.cli.conftest import Holdfast, Meanwhile
@@ -217,7 +217,7 @@ def test_an_impossible_rate_is_a_usage_error(holdfast: Holdfast, rate: str) -> N
 def test_a_job_of_an_apps_own_lifecycle_can_be_redriven_without_the_app(
     holdfast: Holdfast, meanwhile: Meanwhile
 ) -> None:
-    data = to_data(BUILT_IN[0])
+    data = to_data(DEFAULT)
     own: Machine = from_data({**data, "name": "own", "words": {**data["words"], "queued": "in line"}})
 
     async def story(engine: Engine) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.cli import main
-from holdfast.lifecycle import BUILT_IN
+from holdfast.lifecycle import Lifecycles
 from holdfast.lifecycle.render import mermaid
 from tests.cli.conftest import Answer
 
@@ -16,10 +16,10 @@ def holdfast(capsys: Capture, *arguments: str) -> Answer:
 
 def test_every_lifecycle_is_listed_with_its_state_names(capsys: Capture) -> None:
     listed = holdfast(capsys, "lifecycle", "list")
-    assert [row[0] for row in listed.rows] == [machine.name for machine in BUILT_IN]
+    assert [row[0] for row in listed.rows] == [machine.name for machine in Lifecycles()]
     data = holdfast(capsys, "lifecycle", "list", "--json").json["lifecycles"]
     assert [found["words"] for found in data] == [
-        {state.value: word for state, word in machine.words.items()} for machine in BUILT_IN
+        {state.value: word for state, word in machine.words.items()} for machine in Lifecycles()
     ]
 
 
@@ -33,7 +33,7 @@ def test_a_lifecycle_is_shown_with_its_transitions_and_policy(capsys: Capture) -
 
 
 def test_the_diagram_is_the_one_of_the_documentation(capsys: Capture) -> None:
-    for machine in BUILT_IN:
+    for machine in Lifecycles():
         assert holdfast(capsys, "lifecycle", "show", machine.name, "--mermaid").out == mermaid(machine)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.lifecycle import BUILT_IN, Machine, Policy
+from holdfast.lifecycle import Lifecycles, Machine, Policy
 from holdfast.lifecycle.states import STATUS
 from tests.docs.generate import PAGE, describe, with_lifecycles
 from tests.docs.pages import section
@@ -17,7 +17,7 @@ def test_the_generated_part_is_up_to_date() -> None:
     assert page == with_lifecycles(page), "run `python -m tests.docs.generate`"
 
 
-@pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", list(Lifecycles()), ids=lambda machine: machine.name)
 def test_every_state_name_transition_and_actor_of_a_lifecycle_is_shown(machine: Machine) -> None:
     text = describe(machine)
     for word in machine.words.values():

@@ -4,15 +4,22 @@ import re
 from typing import Any
 
 from holdfast.settings import NAMES, RANGES, Settings
+from tests.docs.generate import SETTINGS, bundled, with_settings
 from tests.docs.pages import PAGES, first_cells
 
-PAGE = "docs/reference/settings.md"
-ROWS = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \| (.*?) \|", PAGES[PAGE])
+PAGE = PAGES["docs/reference/settings.md"]
+OWN = PAGE.partition(SETTINGS)[0]  # without those of extensions
+ROWS = re.findall(r"(?m)^\| `(\w+)` \| (.*?) \| (.*?) \|", OWN)
 UNLIMITED = 10**9 - 1
 
 
 def test_every_setting_is_explained_and_every_explained_setting_exists() -> None:
-    assert sorted(first_cells(PAGES[PAGE])) == sorted(NAMES)
+    assert sorted(first_cells(OWN)) == sorted(NAMES)
+
+
+def test_the_settings_of_bundled_extensions_are_up_to_date() -> None:
+    assert with_settings(PAGE, bundled()) == PAGE, "run `python -m tests.docs.generate`"
+    assert {variable for section in bundled() for variable in section.variables} >= {*first_cells(PAGE)} - {*NAMES}
 
 
 def test_the_defaults_on_the_page_are_the_real_ones() -> None:

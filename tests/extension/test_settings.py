@@ -15,7 +15,7 @@ from holdfast.extend import Extension, Secret
 from holdfast.extension_settings import SettingsSection, installed
 from holdfast.settings import Settings, load, load_section
 from tests.cli.conftest import Answer
-from tests.docs.generate import with_settings
+from tests.docs.generate import SETTINGS, with_settings
 from tests.extension import toy
 
 MANIFEST = """
@@ -145,12 +145,30 @@ def test_variables_of_an_installed_extension_are_known_everywhere(capsys: pytest
     assert rows["frames.sides_max"] == ["4000", "default"]
 
 
+def test_variables_of_bundled_extensions_are_known_everywhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that does not run the image service accepts its settings, and shows them."""
+    monkeypatch.setenv("HOLDFAST_IMAGES_MAX_BYTES", "1000")
+    monkeypatch.setenv("HOLDFAST_IMAGES_SECRET_ACCESS_KEY", "s3cr3t-of-images")
+    assert load(file=ABSENT) == Settings()
+    answer = holdfast(capsys, "config", "show")
+    rows = {row[0]: row[1:] for row in answer.rows}
+    assert {name for name in rows if name.startswith("images.")} == {
+        each.full_name for manifest in installed(["images"]) for each in manifest.section.fields.values()
+    }
+    assert rows["images.max_bytes"] == ["1000", "environment"]
+    assert "s3cr3t" not in answer.out
+    monkeypatch.setenv("HOLDFAST_IMAGES_MAX_BITES", "1")
+    assert "did you mean 'HOLDFAST_IMAGES_MAX_BYTES'" in holdfast(capsys, "config", "show").err
+
+
 @pytest.mark.usefixtures("bundled")
 def test_the_documentation_table_is_generated_from_the_settings() -> None:
     (manifest,) = installed(["frames"])
-    page = "# Frames\n<!-- settings -->\nold\n<!-- end of the generated part -->\nmore\n"
-    made = with_settings(page, manifest.section)
-    assert (made, made.endswith("more\n"), "old" in made) == (with_settings(made, manifest.section), True, False)
+    page = f"# Frames\n{SETTINGS}\nold\n<!-- end of the generated part -->\nmore\n"
+    made = with_settings(page, [manifest.section])
+    assert (made, made.endswith("more\n"), "old" in made) == (with_settings(made, [manifest.section]), True, False)
     assert [line for line in made.splitlines() if line.startswith("| `")] == [
         "| `HOLDFAST_FRAMES_STORAGE_URL` | empty | text | A secret. |",
         "| `HOLDFAST_FRAMES_SIDES_MAX` | `4000` | a whole number, from 16 to 8,000 | pixels |",

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
-from holdfast.lifecycle import BUILT_IN, Policy
+from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.lifecycle.render import from_stored, to_data
 from holdfast.model import JobType, NewJob
 from tests.engine.steps import ask, run, sweep
@@ -110,7 +110,7 @@ async def test_jobs_of_a_type_with_unknown_policy_fields_can_be_created(engine: 
     await engine.create(NewJob(type="other"))
 
 
-@pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", list(Lifecycles()), ids=lambda machine: machine.name)
 def test_an_unreadable_lifecycle_falls_back_to_the_stored_moves(machine: Any) -> None:
     same, ignored = from_stored(to_data(machine), machine.mask)
     assert (same.mask, same.words, ignored) == (machine.mask, machine.words, [])

@@ -10,7 +10,7 @@ import pytest
 from holdfast.clock import MovableClock
 from holdfast.engine import Engine
 from holdfast.errors import HookFailed
-from holdfast.lifecycle import BUILT_IN, Lifecycles, State
+from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import NewJob
 from holdfast.observe import transition_log
 from holdfast.observe.log_formats import Text
@@ -66,7 +66,7 @@ async def test_each_transition_is_logged_as_in_the_history(
     engine: Engine, worker: str, clock: MovableClock, heard: Heard
 ) -> None:
     """R002-49: job, from, to, reason and attempt, for every lifecycle, by every way into every state."""
-    for machine in BUILT_IN:
+    for machine in Lifecycles():
         for state in machine.words:
             await bring(engine, worker, machine, state)
     lost = await run(engine, worker, max_attempts=2)

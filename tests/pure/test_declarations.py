@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.lifecycle import BUILT_IN, Machine, Policy, State, Treatment
+from holdfast.lifecycle import Lifecycles, Machine, Policy, State, Treatment
 from holdfast.lifecycle.render import from_data, from_toml, from_toml_file, mermaid, to_data
 from tests.pure.declared import MOVES, WORDS, declare
 
@@ -39,7 +39,7 @@ def same(one: Machine, other: Machine) -> bool:
     return to_data(one) == to_data(other) and one.mask == other.mask and one.policy == other.policy
 
 
-@pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", list(Lifecycles()), ids=lambda machine: machine.name)
 def test_a_lifecycle_round_trips_through_json(machine: Machine) -> None:
     """R000-1: one machine-readable definition; a job's snapshot of its lifecycle is read back from it."""
     again = from_data(json.loads(json.dumps(to_data(machine))))
@@ -86,7 +86,7 @@ def test_an_unknown_policy_field_is_named() -> None:
 
 def test_the_crawl_diagram_uses_its_state_names() -> None:
     """The graph of R002-9, with the hand-back every lifecycle has and the cancel of C-7."""
-    [crawl] = [machine for machine in BUILT_IN if machine.name == "crawl"]
+    [crawl] = [machine for machine in Lifecycles() if machine.name == "crawl"]
     assert mermaid(crawl) == (
         "stateDiagram-v2\n"
         "    [*] --> queued: create\n"
@@ -119,7 +119,7 @@ def test_the_bakery_as_data() -> None:
     assert policy.keys() == {*Policy.__struct_fields__}
 
 
-@pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", list(Lifecycles()), ids=lambda machine: machine.name)
 def test_every_state_and_every_move_is_in_the_picture(machine: Machine) -> None:
     drawn = mermaid(machine)
     for move in machine.moves:

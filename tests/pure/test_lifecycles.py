@@ -6,7 +6,6 @@ import pytest
 
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle import (
-    BUILT_IN,
     FINAL,
     STATUS,
     Actor,
@@ -17,6 +16,8 @@ from holdfast.lifecycle import (
     State,
     Treatment,
 )
+from holdfast.lifecycle.render import from_data, to_data
+from holdfast.manifest import Manifest
 from tests.pure.declared import declare
 
 LIFECYCLES = Lifecycles()
@@ -120,7 +121,7 @@ ACTORS = {
     "retrying -> canceled": {"client", "api", "system"},
 }
 
-every_lifecycle = pytest.mark.parametrize("machine", BUILT_IN, ids=lambda machine: machine.name)
+every_lifecycle = pytest.mark.parametrize("machine", list(LIFECYCLES), ids=lambda machine: machine.name)
 
 
 @every_lifecycle
@@ -162,8 +163,8 @@ def test_only_crawl_and_default_can_be_canceled(name: str) -> None:
 
 def test_a_retry_is_claimed_directly_or_queued_as_its_document_says() -> None:
     """C-2: directly in images, crawl, transcode and default; through the queue in orchestration and generation."""
-    direct = {m.name for m in BUILT_IN if m.has(State.RETRYING, State.RUNNING)}
-    queued = {m.name for m in BUILT_IN if m.move("requeue", State.RETRYING, State.QUEUED)}
+    direct = {m.name for m in LIFECYCLES if m.has(State.RETRYING, State.RUNNING)}
+    queued = {m.name for m in LIFECYCLES if m.move("requeue", State.RETRYING, State.QUEUED)}
     assert direct == {"default", "images", "crawl", "transcode"}
     assert queued == {"default", "orchestration", "generation"}
 
@@ -177,8 +178,8 @@ def test_an_orchestration_job_reaches_dead_only_through_retrying() -> None:
 
 def test_only_orchestration_has_a_separate_accept() -> None:
     """R001-10, R001-16, R001-25; C-9: the lifecycles without `created` start queued."""
-    assert [machine.name for machine in BUILT_IN if machine.accept_separately] == ["orchestration"]
-    assert {m.name for m in BUILT_IN if m.initial is State.CREATED} == {"default", "orchestration"}
+    assert [machine.name for machine in LIFECYCLES if machine.accept_separately] == ["orchestration"]
+    assert {m.name for m in LIFECYCLES if m.initial is State.CREATED} == {"default", "orchestration"}
 
 
 @every_lifecycle
@@ -236,7 +237,7 @@ def test_backoff_is_exponential_with_full_jitter_except_for_transcode(machine: M
 
 def test_idempotency_follows_each_document() -> None:
     """C-18: for ever (001, default), 24 hours (002, R002-18), 24 hours or until it failed (004, R004-28)."""
-    policies = {machine.name: machine.policy.idempotency for machine in BUILT_IN}
+    policies = {machine.name: machine.policy.idempotency for machine in LIFECYCLES}
     assert policies.pop("crawl") is Idempotency.WINDOW
     assert policies.pop("generation") is Idempotency.WINDOW_UNTIL_FAILED
     assert set(policies.values()) == {Idempotency.FOREVER}
@@ -248,7 +249,7 @@ def test_only_transcode_waits_for_a_silent_worker_and_refuses_late_writes() -> N
     policy = LIFECYCLES["transcode"].policy
     assert (policy.reaping, policy.late_writes) == (Reaping.EXPIRED_AND_OFFLINE, False)
     assert (policy.offline_seconds, policy.no_progress_seconds) == (300, 1800)
-    others = [machine.policy for machine in BUILT_IN if machine.name != "transcode"]
+    others = [machine.policy for machine in LIFECYCLES if machine.name != "transcode"]
     assert {(other.reaping, other.late_writes, other.no_progress_seconds) for other in others} == {
         (Reaping.EXPIRED, True, None)
     }
@@ -257,7 +258,7 @@ def test_only_transcode_waits_for_a_silent_worker_and_refuses_late_writes() -> N
 def test_only_crawl_bounds_the_wall_clock() -> None:
     """R002-44, C-34."""
     assert {
-        machine.name: machine.policy.max_runtime_seconds for machine in BUILT_IN if machine.policy.max_runtime_seconds
+        machine.name: machine.policy.max_runtime_seconds for machine in LIFECYCLES if machine.policy.max_runtime_seconds
     } == {"crawl": 300}
 
 
@@ -304,7 +305,30 @@ def test_an_unknown_lifecycle_is_named_with_its_nearest_neighbour() -> None:
 
 def test_an_app_adds_lifecycles_but_never_replaces_one_that_is_built_in() -> None:
     assert Lifecycles(declare())["bakery"].name == "bakery"
-    assert len(list(Lifecycles(declare()))) == len(BUILT_IN) + 1
-    with pytest.raises(Invalid, match="'images' is built in; choose another name") as caught:
+    assert [machine.name for machine in Lifecycles(declare())] == [*(machine.name for machine in LIFECYCLES), "bakery"]
+    with pytest.raises(Invalid, match="'default' is built in; choose another name") as caught:
+        Lifecycles(declare("default"))
+    assert caught.value.code == "invalid_lifecycle"
+
+
+def test_an_app_cannot_replace_the_lifecycle_of_an_installed_extension() -> None:
+    """But it may say the same again."""
+    known = LIFECYCLES["images"]
+    with pytest.raises(Invalid, match="'images' is that of the installed extension 'images'; choose another") as caught:
         Lifecycles(declare("images"))
     assert caught.value.code == "invalid_lifecycle"
+    again = from_data(to_data(known))
+    for same in (known, again):
+        assert Lifecycles(same)["images"] is known
+    longer = from_data({**to_data(known), "policy": {"lease_seconds": 700}})
+    with pytest.raises(Invalid, match="installed extension 'images'"):
+        Lifecycles(longer)
+
+
+def test_two_installed_extensions_cannot_declare_different_lifecycles_of_one_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ovens = [Manifest(name=name, lifecycles=(declare(about=name),)) for name in ("gas", "wood")]
+    monkeypatch.setattr("holdfast.extension_settings.installed", lambda: ovens)
+    with pytest.raises(Invalid, match="extension 'wood': lifecycle 'bakery' is that of the installed extension 'gas'"):
+        Lifecycles()

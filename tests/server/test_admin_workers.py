@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.lifecycle import BUILT_IN, State
+from holdfast.lifecycle import Lifecycles, State
 from holdfast.model import NewJob
 from holdfast.settings import NAMES
 from tests.engine.steps import UNKNOWN_ID
@@ -162,7 +162,7 @@ async def test_key_routes_need_their_scope(served_on_sqlite: Served) -> None:
 async def test_every_lifecycle_is_shown_with_its_diagram(served_on_sqlite: Served) -> None:
     op = operator(served_on_sqlite)
     listed = (await op.get("/lifecycles"))["lifecycles"]
-    assert [each["name"] for each in listed] == [machine.name for machine in BUILT_IN]
+    assert [each["name"] for each in listed] == [machine.name for machine in Lifecycles()]
     crawl = await op.get("/lifecycles/crawl")
     assert crawl in listed
     assert crawl["words"][State.DEAD] == "failed"

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.clock import MovableClock
 from holdfast.engine import Progress
-from holdfast.lifecycle import BUILT_IN, STATUS, State
+from holdfast.lifecycle import STATUS, Lifecycles, State
 from holdfast.model import JobType, Lease, NewJob, Part
 from holdfast.model.key import NewKey
 from holdfast.server.api import prefer_wait
@@ -160,7 +160,7 @@ CANARY = "canary-7f3a"
 
 async def test_only_client_fields_are_shown_in_every_state(served: Served, worker: str) -> None:
     """R001-45..54, C-1, C-24, SEC-12: the allow-list, over all states of all lifecycles, alone and in a list."""
-    for machine, state in [(each, state) for each in BUILT_IN for state in each.words]:
+    for machine, state in [(each, state) for each in Lifecycles() for state in each.words]:
         key = f"{CANARY}-{machine.name}-{state}"
         job = await bring(served.engine, worker, machine, state, payload={"secret": CANARY}, idempotency_key=key)
         before = await stored(served.engine, job.id)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from holdfast.lifecycle import BIT, BUILT_IN, FINAL, PAIRS, Machine, State
+from holdfast.lifecycle import BIT, FINAL, PAIRS, Lifecycles, Machine, State
 from holdfast.lifecycle.machine import read_moves
 from holdfast.lifecycle.states import CANON
 from tests.pure.declared import declare
@@ -15,7 +15,7 @@ DECLARED_BY_A_USER = declare(
     words={"created": "drafted", "rejected": "declined"},
     moves=["accept: created -> queued by api", "reject: queued -> rejected by system"],
 )
-MACHINES = (*BUILT_IN, DECLARED_BY_A_USER)
+MACHINES = (*Lifecycles(), DECLARED_BY_A_USER)
 SQUARE = list(product(State, repeat=2))
 ALL_MOVES = sum(BIT.values())
 JOB = job_id(1)

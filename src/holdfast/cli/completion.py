@@ -9,13 +9,13 @@ from shlex import quote
 from typing import Any
 
 from holdfast.cli.parser import command
-from holdfast.lifecycle import BUILT_IN, STATUS, State
+from holdfast.lifecycle import STATUS, Lifecycles, State
 
 # Values to complete where the parser accepts any text.
-_VALUES: dict[str, list[str]] = {
-    "state": [state.value for state in State],
-    "status": list(dict.fromkeys(STATUS.values())),
-    "lifecycle": [machine.name for machine in BUILT_IN],
+_VALUES: dict[str, Callable[[], list[str]]] = {
+    "state": lambda: [state.value for state in State],
+    "status": lambda: list(dict.fromkeys(STATUS.values())),
+    "lifecycle": lambda: [machine.name for machine in Lifecycles()],
 }
 
 
@@ -85,7 +85,7 @@ def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Completi
 
 
 def _values(action: argparse.Action) -> list[str]:
-    return [f"{choice}" for choice in action.choices or _VALUES.get(action.dest, [])]
+    return [f"{choice}" for choice in action.choices or _VALUES.get(action.dest, list)()]
 
 
 def _bash(found: list[CompletionPlace]) -> str:

@@ -1,4 +1,4 @@
-"""`holdfast lifecycle`: prints the built-in lifecycles as text, as a Mermaid diagram or as JSON."""
+"""`holdfast lifecycle`: prints the lifecycles, built in and of installed extensions, as text, Mermaid or JSON."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import msgspec
 from holdfast.cli.output import camel_keys, print_facts, print_json, print_table
 from holdfast.cli.parser import command, group
 from holdfast.errors import NotFound, UnknownName
-from holdfast.lifecycle import BUILT_IN, Lifecycles, Machine
+from holdfast.lifecycle import Lifecycles, Machine
 from holdfast.lifecycle.render import mermaid, to_data
 
 
 def add_to(commands: Any) -> None:
-    verbs = group(commands, "lifecycle", about="show the built-in lifecycles: states, transitions, policies")
+    verbs = group(
+        commands, "lifecycle", about="show the lifecycles that every process knows: states, transitions, policies"
+    )
     command(
         verbs,
         "list",
@@ -38,9 +40,9 @@ def add_to(commands: Any) -> None:
 
 def list_all(options: argparse.Namespace) -> int:
     if options.json:
-        print_json({"lifecycles": [_data(machine) for machine in BUILT_IN]})
+        print_json({"lifecycles": [_data(machine) for machine in Lifecycles()]})
     else:
-        rows = ([machine.name, ", ".join(machine.words.values())] for machine in BUILT_IN)
+        rows = ([machine.name, ", ".join(machine.words.values())] for machine in Lifecycles())
         print_table(["lifecycle", "state names"], rows)
     return 0
 

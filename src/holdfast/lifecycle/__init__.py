@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from holdfast.errors import Invalid, UnknownName
-from holdfast.extension_settings import installed
 from holdfast.lifecycle.crawl import CRAWL
 from holdfast.lifecycle.default import DEFAULT
 from holdfast.lifecycle.generation import GENERATION
@@ -40,15 +39,23 @@ class Lifecycles:
     database (of other apps)."""
 
     def __init__(self, *declared: Machine) -> None:
-        of_extensions = [machine for manifest in installed() for machine in manifest.lifecycles]
-        self._machines = {machine.name: machine for machine in (*BUILT_IN, *of_extensions)}
+        self._machines = {machine.name: machine for machine in BUILT_IN}
+        self._taken = dict.fromkeys(self._machines, "is built in")  # names that an app cannot declare, and why
         self._learned: set[str] = set()
+        for extension, machine in _of_installed_extensions():
+            self.declare(machine, by=f"extension {extension!r}: ")
+            self._taken.setdefault(machine.name, f"is that of the installed extension {extension!r}")
         for machine in declared:
             self.declare(machine)
 
-    def declare(self, machine: Machine) -> None:
-        if machine.name in {built_in.name for built_in in BUILT_IN}:
-            raise Invalid(f"lifecycle {machine.name!r} is built in; choose another name", code="invalid_lifecycle")
+    def declare(self, machine: Machine, *, by: str = "") -> None:
+        if machine.name in self._taken:
+            if _are_same(machine, self._machines[machine.name]):
+                return
+            raise Invalid(
+                f"{by}lifecycle {machine.name!r} {self._taken[machine.name]}; choose another name",
+                code="invalid_lifecycle",
+            )
         self._machines[machine.name] = machine
         self._learned.discard(machine.name)
 
@@ -65,3 +72,19 @@ class Lifecycles:
 
     def __iter__(self) -> Iterator[Machine]:
         return iter(self._machines.values())
+
+
+def _of_installed_extensions() -> Iterator[tuple[str, Machine]]:
+    """With the names of the extensions."""
+    from holdfast.extension_settings import installed  # a client of the HTTP API needs none of it
+
+    for manifest in installed():
+        for machine in manifest.lifecycles:
+            yield manifest.name, machine
+
+
+def _are_same(one: Machine, other: Machine) -> bool:
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("words", "moves", "policy", "accept_separately", "about")
+    )
