@@ -1,0 +1,70 @@
+"""The gallery of examples/images: how it is started, and what a user does with it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import httpx2
+from playwright.async_api import FilePayload, Locator, Page, expect
+
+from tests.cli.background import Background
+from tests.servers.daemon import free_port
+from tests.workloads.images.landscapes import encoded, landscape
+
+APP = Path(__file__).parents[3] / "examples/images/app.py"
+READY = re.compile("Ready · 9 variants")
+WIDE, NARROW = {"width": 1280, "height": 780}, {"width": 375, "height": 812}
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+
+# As a user drops them: the events of a drag with files in it.
+DROP = """(files) => {
+  const dataTransfer = new DataTransfer();
+  for (const { name, mimeType, text } of files)
+    dataTransfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name, { type: mimeType }));
+  const options = { dataTransfer, bubbles: true, cancelable: true };
+  for (const type of ["dragenter", "dragover", "drop"]) document.body.dispatchEvent(new DragEvent(type, options));
+}"""
+
+
+class Gallery:
+    """`holdfast dev` with the example, one job at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def process(self) -> Background:
+        port = ["--port", str(self.port), "--concurrency", "1"]
+        return Background("dev", "--app", f"{APP}:app", *port, folder=self.folder)
+
+    @property
+    def page(self) -> str:
+        return f"{self.url}/gallery"
+
+    def upload(self, picture: bytes) -> httpx2.Response:
+        return httpx2.post(f"{self.url}/images", content=picture)
+
+
+def jpeg(name: str, width: int = 800, height: int = 600) -> FilePayload:
+    return {"name": f"{name}.jpg", "mimeType": "image/jpeg", "buffer": encoded(landscape(name, width, height))}
+
+
+async def drop(page: Page, *files: FilePayload) -> None:
+    """A `File` cannot be handed to a page, its bytes can."""
+    texts = [{**file, "buffer": None, "text": base64.b64encode(file["buffer"]).decode()} for file in files]
+    await page.evaluate(DROP, texts)
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.get_by_role("listitem").filter(has_text=name)
+
+
+async def until_ready(*cards: Locator) -> None:
+    for each in cards:
+        await expect(each).to_contain_text(READY)
+        await expect(each.locator("img.loaded")).to_be_visible()
