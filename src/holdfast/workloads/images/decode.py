@@ -63,7 +63,9 @@ def _is_of_the_system(error: Exception) -> bool:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():  # of libavif: a RuntimeError
+        return True
+    return isinstance(error, OSError) and error.errno == errno.ENOMEM
 
 
 @contextmanager
@@ -128,12 +130,10 @@ def load_reduced(image: ImageFile.ImageFile, scale: float, gap: int) -> tuple[Im
     return found, reduced
 
 
-def load_frame(image: ImageFile.ImageFile, index: int) -> None:
-    try:
+def load_frame(image: ImageFile.ImageFile, index: int, limits: PixelLimits) -> None:
+    with decoding(limits):  # here, because to Pillow's savers an EOFError is the end of the animation
         image.seek(index)
         image.load()
-    except EOFError:  # for Pillow the end of the animation
-        raise ImageFault(CORRUPT, f"frame {index + 1} is missing") from None
 
 
 def orientation(image: ImageFile.ImageFile) -> int:

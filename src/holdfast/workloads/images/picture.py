@@ -132,7 +132,7 @@ class Picture:
         """Each with its duration in milliseconds. What is rounded off goes to the next frame."""
         pixels, elapsed, mode = 0, 0.0, ""
         for index in range(first_frame(image), first_frame(image) + self.frames):
-            load_frame(image, index)
+            load_frame(image, index, self._limits)
             pixels += image.width * image.height
             if pixels > self._limits.max_animation_pixels:  # frames may be larger than the first
                 raise ImageFault(TOO_MANY_PIXELS, f"the frames have more than {pixels} pixels together")
