@@ -195,7 +195,7 @@ async def test_an_error_has_a_code_that_says_whether_retrying_helps(
     with counted(1, **{reason: 1}), pytest.raises(CdnUnavailable) as failed:
         await purge("EDFDVBD6EXAMPLE", PREFIXES, reference=JOB, endpoint_url=server.url)
     assert (failed.value.code, failed.value.reason) == (code, reason)
-    assert failed.value.permanent is (code in (DENIED, NOT_FOUND))
+    assert failed.value.permanent is (code == NOT_FOUND)
     assert len(server.got) == requests
     assert_details_are_only_in_the_log(failed.value, caplog)
 
@@ -273,7 +273,7 @@ async def test_missing_credentials_are_denied_without_a_request(
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     with pytest.raises(CdnUnavailable) as failed:
         await purge("E1", PREFIXES, reference=JOB, endpoint_url=server.url)
-    assert (failed.value.code, failed.value.reason, failed.value.permanent) == (DENIED, reason, True)
+    assert (failed.value.code, failed.value.reason, failed.value.permanent) == (DENIED, reason, False)
     assert cdn_errors.value(OPERATION, reason) >= 1
     assert not server.got
 

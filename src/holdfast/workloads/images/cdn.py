@@ -30,9 +30,9 @@ MESSAGES = {
     "cdn_denied": "CloudFront rejected the request",
     "cdn_not_found": "CloudFront does not know the distribution",
 }
-# An operator has to repair a policy, a key or a setting first, which takes longer than the attempts of a job: the job
-# fails at once, where operators see it, and they retry it after the repair.
-PERMANENT = ("cdn_denied", "cdn_not_found")
+# The setting names a distribution that does not exist. `cdn_denied` is transient: operators repair a policy or a key
+# while the jobs wait.
+PERMANENT = ("cdn_not_found",)
 
 _THROTTLED = re.compile(r".*Throttl.*|TooMany.*|RequestLimitExceeded|SlowDown")
 _TIMED_OUT = re.compile(r"RequestTimeout.*")  # its status is 400
