@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,109 @@ async def test_replacing_copying_and_deleting_leave_no_files_behind(storage: Sto
     assert sorted(os.listdir(root)) == [".holdfast"]
 
 
+async def test_a_content_type_that_the_suffix_implies_needs_no_second_file(storage: Storage, root: Path) -> None:
+    for key, content_type in (
+        ("a/b.webp", "image/webp"),
+        ("a.b/C.JPG", "image/jpeg"),
+        ("a.tar.gz", "application/gzip"),
+    ):
+        await storage.put(key, b"hello", content_type=content_type)
+        assert (await storage.head(key)).content_type == content_type
+    await storage.put("a.unknown", b"hello")
+    assert (await storage.head("a.unknown")).content_type == "application/octet-stream"
+    assert own_files(root) == []
+    (root / "by-hand.png").write_bytes(b"hello")
+    assert (await storage.head("by-hand.png")).content_type == "image/png"
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {},
+        {"content_type": "image/jpeg"},
+        {"content_type": "image/webp; charset=utf-8"},
+        {"content_type": "image/webp", "metadata": {"n": "1"}},
+        {"content_type": "image/webp", "headers": {"cache-control": "no-store"}},
+    ],
+)
+async def test_a_description_that_the_suffix_does_not_imply_is_stored(
+    storage: Storage, root: Path, described: dict[str, Any]
+) -> None:
+    put = await storage.put("a.webp", b"hello", **described)
+    assert (await storage.head("a.webp")).description == put.description
+    assert len(own_files(root)) == 1
+    await storage.put("a.webp", b"hello", content_type="image/webp")
+    assert (await storage.head("a.webp")).description == ("image/webp", {}, {})
+    assert own_files(root) == []
+
+
+async def test_a_copy_keeps_its_content_type_under_another_suffix(storage: Storage, root: Path) -> None:
+    await storage.put("a.webp", b"hello", content_type="image/webp")
+    await storage.copy("a.webp", "b.png")
+    await storage.copy("b.png", "c.webp")
+    for key in ("a.webp", "b.png", "c.webp"):
+        assert (await storage.head(key)).content_type == "image/webp"
+    assert len(own_files(root)) == 1  # of b.png
+
+
+async def test_an_object_has_its_name_when_everything_about_it_is_on_disk(
+    storage: Storage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes, its description, and the entries of both in their folders; then the put returns."""
+    done: list[tuple[str, str]] = []
+    fsync, replace, mkdir = os.fsync, os.replace, os.mkdir
+
+    def shown(path: str) -> str:
+        parts = Path(path).relative_to(root).parts
+        return "/".join(parts[:2] if parts[:1] == (".holdfast",) else parts)
+
+    def synced(file: int) -> None:
+        fsync(file)
+        done.append(("sync", shown(os.readlink(f"/proc/self/fd/{file}"))))
+
+    def replaced(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        done.append(("name", shown(f"{os.readlink(f'/proc/self/fd/{dst_dir_fd}')}/{target}")))
+
+    def made(name: str, *, dir_fd: int) -> None:
+        mkdir(name, dir_fd=dir_fd)
+        done.append(("make", shown(f"{os.readlink(f'/proc/self/fd/{dir_fd}')}/{name}")))
+
+    await storage.put("first", b"x", metadata={"n": "1"})  # creates the internal folders
+    for name, function in (("fsync", synced), ("replace", replaced), ("mkdir", made)):
+        monkeypatch.setattr(os, name, function)
+    uploads, descriptions = (f".holdfast/{name}" for name in ("uploads", "descriptions"))
+    named = [("name", "a/b"), ("sync", "a")]
+    await storage.put("a/b", b"x")
+    assert done == [("sync", uploads), ("make", "a"), ("sync", ""), *named]
+    done.clear()
+    await storage.put("a/b", b"y", metadata={"n": "2"})
+    assert done == [
+        *[("sync", uploads), ("sync", uploads), ("name", descriptions), ("sync", descriptions)],
+        *named,
+    ]
+    done.clear()
+    await storage.copy("a/b", "a/c.webp")
+    assert done == [
+        *[("sync", uploads), ("name", descriptions), ("sync", descriptions)],
+        *[("name", "a/c.webp"), ("sync", "a")],
+    ]
+
+
+async def test_a_put_that_is_rejected_leaves_no_description(storage: Storage, root: Path) -> None:
+    await storage.put("a/b", b"x")
+    for key in ("a", "a/b/c"):
+        with pytest.raises(Invalid, match="cannot also be a folder"):
+            await storage.put(key, b"x", content_type="text/plain")
+    assert own_files(root) == []
+
+
+async def test_concurrent_puts_create_a_folder_once(storage: Storage) -> None:
+    names = [f"new/folder/below/{n}.webp" for n in range(9)]
+    await asyncio.gather(*(storage.put(name, b"x", content_type="image/webp") for name in names))
+    assert await listed(storage) == names
+
+
 async def test_an_upload_that_fails_leaves_no_file(storage: Storage, root: Path) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"x"
@@ -227,6 +331,7 @@ async def test_unfinished_uploads_of_dead_processes_are_swept(
     assert left.exists()
     await storage.sweep(3599, recorded=recorded)
     assert not left.exists()
+    assert left.parent.exists(), "another process may be about to create a file in it"
 
 
 def test_only_remote_storage_needs_obstore_and_says_how_to_install_it(tmp_path: Path) -> None:

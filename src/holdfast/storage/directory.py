@@ -1,8 +1,9 @@
 """The directory backend: objects are plain files below one directory.
 
 Folders are opened one below the other, and symbolic links are refused: no key leads out of the directory, even if
-another process changes it at the same time. A file gets its final name when it is complete and synced. Content type and
-metadata are in a description file named after key and etag, so a reader never sees that of another version.
+another process changes it at the same time. A file gets its final name when it is complete and synced. A content type
+that the suffix of the key does not imply, metadata and headers are in a description file named after key and etag, so a
+reader never sees that of another version.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from holdfast.clock import from_micros
 from holdfast.errors import (
     HoldfastError,
+    Invalid,
     ObjectChanged,
     ObjectNotFound,
     StorageDenied,
@@ -26,12 +28,14 @@ from holdfast.errors import (
     StorageUnavailable,
 )
 from holdfast.ids import Ids
-from holdfast.storage.backend import CONTENT_TYPE, Description, ObjectInfo
+from holdfast.storage.backend import Description, ObjectInfo
 from holdfast.storage.checks import RESERVED, invalid_key
+from holdfast.storage.content_types import implied_type
 
 UPLOADS, DESCRIPTIONS = f"{RESERVED}/uploads", f"{RESERVED}/descriptions"
 BATCH = 1000
 COPY_BYTES = 1 << 20
+WRITE_BYTES = 1 << 16  # chunks below this size are written together
 TRIES = 10  # while other processes delete the target folder
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,13 +56,14 @@ class Directory:
             self._root.mkdir(parents=True, exist_ok=True)
 
     def head(self, key: str) -> ObjectInfo:
-        with self._translated_errors(key):
-            found, description = self._with_description(key)
+        with self._translated_errors(key), self._folder(key) as (folder, name):
+            found = _stat(name, folder, key)
+            description = self._described(key, found)
             for _ in range(TRIES):
-                if description is not None or _etag(self._stat(key)) == _etag(found):
+                if description is not None or _etag(now := _stat(name, folder, key)) == _etag(found):
                     break
-                found, description = self._with_description(key)  # it was replaced, with its description
-            return _info(key, found, description or (CONTENT_TYPE,))
+                found, description = now, self._described(key, now)  # it was replaced, with its description
+            return _info(key, found, description or Description(implied_type(key)))
 
     def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         with self._translated_errors(key), self._opened(key) as file:
@@ -89,11 +94,12 @@ class Directory:
     def delete(self, keys: list[str]) -> None:
         for key in keys:
             with self._translated_errors(key), contextlib.suppress(FileNotFoundError, ObjectNotFound):
-                found = self._stat(key)
                 with self._folder(key) as (folder, name):
+                    found = _stat(name, folder, key)
                     os.unlink(name, dir_fd=folder)
                 self._forget(key, found)
-                self._delete_empty_folders(key)
+                if not key.startswith(f"{UPLOADS}/"):  # where other processes are about to create files
+                    self._delete_empty_folders(key)
 
     def list(self, prefix: str) -> Iterator[list[ObjectInfo]]:
         batch = []
@@ -131,11 +137,7 @@ class Directory:
         place = self._open_root()
         try:
             for folder in folders:
-                if make:
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(folder, dir_fd=place)
-                        os.fsync(place)
-                below = _open(folder, _FOLDER, place, key)
+                below = _made(folder, place, key) if make else _open(folder, _FOLDER, place, key)
                 os.close(place)
                 place = below
             yield place, name
@@ -160,10 +162,6 @@ class Directory:
         finally:
             os.close(file)
 
-    def _stat(self, key: str) -> os.stat_result:
-        with self._opened(key) as file:
-            return os.fstat(file)
-
     @contextlib.contextmanager
     def _upload(self) -> Iterator[tuple[int, str]]:
         """A folder and a name for an unfinished file, which is renamed or deleted at the end."""
@@ -176,24 +174,34 @@ class Directory:
 
     def _publish(self, key: str, found: os.stat_result, uploads: int, name: str, description: Description) -> None:
         """Write the description, then rename the file to its final name."""
-        before = None
-        with contextlib.suppress(OSError, HoldfastError):
-            before = self._stat(key)
-        self._describe(key, found, description)
+        if description != Description(implied_type(key)):
+            self._describe(key, found, description)
+        try:
+            before = self._rename(key, uploads, name)
+        except BaseException:
+            self._forget(key, found)
+            raise
+        if before is not None and _etag(before) != _etag(found):
+            self._forget(key, before)
+
+    def _rename(self, key: str, uploads: int, name: str) -> os.stat_result | None:
+        """Returns the version that was replaced."""
         for tried in range(1, TRIES + 1):
             try:
                 with self._folder(key, make=True) as (folder, target):
+                    before = None
+                    with contextlib.suppress(FileNotFoundError, HoldfastError):
+                        before = _stat(target, folder, key)
                     os.replace(name, target, src_dir_fd=uploads, dst_dir_fd=folder)
                     os.fsync(folder)
-                break
+                    return before
             except FileNotFoundError:  # the empty folder was deleted meanwhile
                 if tried == TRIES:
                     raise
             except (IsADirectoryError, NotADirectoryError, FileExistsError):
                 fault = "in a directory, a key cannot also be a folder of other keys"
                 raise invalid_key(key, fault) from None
-        if before is not None and _etag(before) != _etag(found):
-            self._forget(key, before)
+        raise AssertionError
 
     def _link(self, source: str, target: str, info: ObjectInfo) -> None:
         """Files are replaced, never changed, so a hard link is as good as a copy."""
@@ -209,20 +217,16 @@ class Directory:
         for start in range(0, info.size, COPY_BYTES):
             yield self.read(info.key, start, min(start + COPY_BYTES, info.size), info.etag)
 
-    def _with_description(self, key: str) -> tuple[os.stat_result, Description | None]:
-        found = self._stat(key)
-        try:
-            with self._opened(_description(key, found)) as file:
-                return found, Description(**json.loads(os.pread(file, 1 << 20, 0)))
-        except (FileNotFoundError, ObjectNotFound):
-            return found, None
+    def _described(self, key: str, found: os.stat_result) -> Description | None:
+        with contextlib.suppress(FileNotFoundError, ObjectNotFound), self._opened(_description(key, found)) as file:
+            return Description(**json.loads(os.pread(file, 1 << 20, 0)))
+        return None
 
     def _describe(self, key: str, found: os.stat_result, description: Description) -> None:
-        if description == Description():
-            return
         with self._folder(_description(key, found), make=True) as (folder, name), self._upload() as (uploads, upload):
             _write(uploads, upload, [json.dumps(description._asdict()).encode()])
             os.replace(upload, name, src_dir_fd=uploads, dst_dir_fd=folder)
+            os.fsync(folder)
 
     def _forget(self, key: str, found: os.stat_result) -> None:
         with contextlib.suppress(FileNotFoundError), self._folder(_description(key, found)) as (folder, name):
@@ -261,8 +265,31 @@ def _open(name: str, flags: int, folder: int, key: str) -> int:
         return os.open(name, flags, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP) and _is_link(name, folder):
-            raise invalid_key(key, f"{name!r} is a symbolic link, and links are not followed") from None
+            raise _linked(name, key) from None
         raise
+
+
+def _made(name: str, folder: int, key: str) -> int:
+    """Opens a folder, which is created if it does not exist."""
+    with contextlib.suppress(FileNotFoundError):
+        return _open(name, _FOLDER, folder, key)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+        os.fsync(folder)
+    return _open(name, _FOLDER, folder, key)
+
+
+def _stat(name: str, folder: int, key: str) -> os.stat_result:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        raise _linked(name, key)
+    if not stat.S_ISREG(found.st_mode):
+        raise _missing(key)
+    return found
+
+
+def _linked(name: str, key: str) -> Invalid:
+    return invalid_key(key, f"{name!r} is a symbolic link, and links are not followed")
 
 
 def _is_link(name: str, folder: int) -> bool:
@@ -271,7 +298,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 def _write(folder: int, name: str, chunks: Iterable[bytes]) -> os.stat_result:
     """Write and sync a new file."""
-    with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb") as file:
+    with os.fdopen(os.open(name, _NEW, 0o666, dir_fd=folder), "wb", WRITE_BYTES) as file:
         for chunk in chunks:
             file.write(chunk)
         file.flush()
@@ -291,6 +318,6 @@ def _description(key: str, found: os.stat_result) -> str:
     return f"{DESCRIPTIONS}/{hashlib.sha256(key.encode()).hexdigest()[:32]}-{_etag(found)[1:-1]}"
 
 
-def _info(key: str, found: os.stat_result, description: Description | tuple[str] | tuple[()] = ()) -> ObjectInfo:
+def _info(key: str, found: os.stat_result, description: Description | tuple[()] = ()) -> ObjectInfo:
     modified = from_micros(found.st_mtime_ns // 1000)
     return ObjectInfo(key, found.st_size, _etag(found), modified, *description)
