@@ -186,22 +186,23 @@ class Directory:
 
     def _rename(self, key: str, uploads: int, name: str) -> os.stat_result | None:
         """Returns the version that was replaced."""
-        for tried in range(1, TRIES + 1):
-            try:
-                with self._folder(key, make=True) as (folder, target):
-                    before = None
-                    with contextlib.suppress(FileNotFoundError, HoldfastError):
-                        before = _stat(target, folder, key)
-                    os.replace(name, target, src_dir_fd=uploads, dst_dir_fd=folder)
-                    os.fsync(folder)
-                    return before
-            except FileNotFoundError:  # the empty folder was deleted meanwhile
-                if tried == TRIES:
-                    raise
-            except (IsADirectoryError, NotADirectoryError, FileExistsError):
-                fault = "in a directory, a key cannot also be a folder of other keys"
-                raise invalid_key(key, fault) from None
-        raise AssertionError
+        for _ in range(TRIES):
+            with contextlib.suppress(FileNotFoundError):  # the empty folder was deleted meanwhile
+                return self._rename_once(key, uploads, name)
+        return self._rename_once(key, uploads, name)
+
+    def _rename_once(self, key: str, uploads: int, name: str) -> os.stat_result | None:
+        before = None
+        try:
+            with self._folder(key, make=True) as (folder, target):
+                with contextlib.suppress(FileNotFoundError, HoldfastError):
+                    before = _stat(target, folder, key)
+                os.replace(name, target, src_dir_fd=uploads, dst_dir_fd=folder)
+                os.fsync(folder)
+                return before
+        except (IsADirectoryError, NotADirectoryError, FileExistsError):
+            fault = "in a directory, a key cannot also be a folder of other keys"
+            raise invalid_key(key, fault) from None
 
     def _link(self, source: str, target: str, info: ObjectInfo) -> None:
         """Files are replaced, never changed, so a hard link is as good as a copy."""
