@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 from playwright.async_api import FilePayload, Locator, Page, expect
 
 from tests.cli.background import Background
+from tests.cli.processes import holdfast
 from tests.servers.daemon import free_port
 from tests.workloads.images.landscapes import encoded, landscape
 
@@ -45,6 +48,13 @@ class Gallery:
     @property
     def page(self) -> str:
         return f"{self.url}/gallery"
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is asked for meanwhile happens afterwards, the most urgent first: a cancel before the job it cancels."""
+        assert holdfast("queues", "pause", "images", folder=self.folder).returncode == 0
+        yield
+        assert holdfast("queues", "resume", "images", folder=self.folder).returncode == 0
 
     def upload(self, picture: bytes) -> httpx2.Response:
         return httpx2.post(f"{self.url}/images", content=picture)
