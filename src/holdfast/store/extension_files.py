@@ -101,5 +101,6 @@ class ExtensionFiles:
             raise self._invalid(f"its package {self._package!r} is none: {error}", "invalid_extension") from None
         if not self._package and not self._module_file:
             return None
-        folder = root.joinpath(*path)
-        return folder if folder.is_dir() else None
+        for name in path:  # one by one: a namespace package takes no more on Python 3.11
+            root = root.joinpath(name)
+        return root if root.is_dir() else None

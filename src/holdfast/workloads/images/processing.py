@@ -69,7 +69,7 @@ async def make_variants(ctx: Context, image_id: str) -> dict[str, Any]:
     todo = [variant for variant in plan.missing if variant.name not in stored]
     picture = None if plan.known and not todo else await _open(plan)
     if picture is not None:
-        stored |= await _Making(ctx, folder, len(plan.missing)).make(picture, todo, len(stored))
+        stored |= await _Making(ctx, folder, todo, len(plan.missing)).make(picture)
     return await _publish(ctx, image_id, folder, plan, stored, picture)
 
 
@@ -107,30 +107,29 @@ async def _open(plan: Plan) -> Picture:
 class _Making:
     """Makes variants one after the other; each is stored while the next one is made."""
 
-    def __init__(self, ctx: Context, folder: str, total: int) -> None:
-        self._ctx, self._folder, self._total = ctx, folder, total
+    def __init__(self, ctx: Context, folder: str, todo: list[Variant], total: int) -> None:
+        self._ctx, self._folder, self._todo, self._total = ctx, folder, todo, total
+        self._announced = False
         self._stored: dict[str, Stored] = {}
         self._unreported: list[Part] = []
         self._reported_at = ext.app.clock.monotonic()
 
-    async def make(self, picture: Picture, todo: list[Variant], done: int) -> dict[str, Stored]:
+    async def make(self, picture: Picture) -> dict[str, Stored]:
         storing: asyncio.Task[None] | None = None
         try:
-            for variant in todo:
-                rendered = picture.render(
-                    variant
-                )  # blocks the event loop of this child process, which has no other job
+            for variant in self._todo:
+                rendered = picture.render(variant)  # blocks the event loop: this child process has no other job
                 if storing is not None:
                     await storing
                 storing = asyncio.create_task(self._store(variant, rendered))
                 await turn()
-                await self._report(done, often=False)
+                await self._report(often=False)
             if storing is not None:
                 await storing
         finally:
             if storing is not None:
                 storing.cancel()
-        await self._report(done, often=True)
+        await self._report(often=True)
         return self._stored
 
     async def _store(self, variant: Variant, rendered: Rendered) -> None:
@@ -142,12 +141,17 @@ class _Making:
         data = msgspec.to_builtins(made)
         self._unreported.append(Part(name=variant.name, status=PartStatus.COMPLETED, percent=100, data=data))
 
-    async def _report(self, done: int, *, often: bool) -> None:
+    async def _report(self, *, often: bool) -> None:
+        """The first report also announces the variants that are still to be made."""
         now = ext.app.clock.monotonic()
         if not self._unreported or (now - self._reported_at < REPORT_SECONDS and not often):
             return
         parts, self._unreported, self._reported_at = self._unreported, [], now
-        await self._ctx.keep_parts(parts, percent=100 * (done + len(self._stored)) / self._total)
+        if not self._announced:
+            made, self._announced = {part.name: part for part in parts}, True
+            parts = [made.get(variant.name) or Part(name=variant.name) for variant in self._todo]
+        done = self._total - len(self._todo) + len(self._stored)
+        await self._ctx.keep_parts(parts, percent=100 * done / self._total)
 
 
 async def _publish(

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.extend import Request
 from holdfast.storage import Signer
 from holdfast.workloads.images import objects
+from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.variants import MEDIA_TYPE, Format, Variant, read_variants
 
 PATH = "/images/{image_id}/{variant}"
@@ -86,7 +87,8 @@ def signed_name(row: Any) -> str:
 
 async def urls(request: Request) -> Urls:
     settings = request.settings
-    base = settings.public_url.rstrip("/") or f"http://{request.headers.get('host', '')}"
+    scheme = "https" if ext.app.settings.behind_tls else "http"
+    base = settings.public_url.rstrip("/") or f"{scheme}://{request.headers.get('host', '')}"
     return Urls(await signer(request), base, settings.url_seconds)
 
 
