@@ -12,14 +12,16 @@ from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import purge_images
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.outcomes import TREATED, counted, reported
-from holdfast.workloads.images.processing import make_variants
+from holdfast.workloads.images.processing import LEFTOVER_SECONDS, make_variants
 
 QUEUE = "images"
 CONTROL_PRIORITY = 50  # before images that wait to be processed
 MEMORY_MB = 2048
 CPU_SECONDS = 900.0
+ATTEMPTS = 12  # with pauses of about 20 minutes together: the default of 5 does not outlast an outage of half a minute
 SWEPT_AT_ONCE = 200
 SWEEP_SECONDS = 60.0
+UNFINISHED_SECONDS = 43_200.0  # what was not written to for so long is of a process that was killed
 CONTROL: dict[str, Any] = {"queue": QUEUE, "lifecycle": "images", "max_attempts": 20, "errors": TREATED}
 PROCESSING: dict[str, Any] = {
     "queue": QUEUE,
@@ -28,6 +30,7 @@ PROCESSING: dict[str, Any] = {
     "memory_mb": MEMORY_MB,
     "cpu_seconds": CPU_SECONDS,
     "concurrency": 16,
+    "max_attempts": ATTEMPTS,
     "errors": TREATED,
 }
 
@@ -104,21 +107,29 @@ async def sweep(ctx: Context) -> int:
         swept = 0
         while found := await _sweep_some(ctx):
             swept += found
+        await objects.storage().sweep(UNFINISHED_SECONDS, recorded=_stays)
         return swept
+
+
+async def _stays(key: str) -> bool:
+    """Of a key that another extension has staged in the same storage."""
+    return True
 
 
 async def _sweep_some(ctx: Context) -> int:
     async with ctx.transaction() as tx:
         await tx.run(ext.q.postpone_of_running)
-        due = [row["storage_key"] for row in await tx.all(ext.q.due_garbage, limit=SWEPT_AT_ONCE)]
-    keys = [key for key in due if not key.endswith("/")]
-    for folder in (key for key in due if key.endswith("/")):
+        due = {row["storage_key"]: row["job_id"] for row in await tx.all(ext.q.due_garbage, limit=SWEPT_AT_ONCE)}
+    keys, folders = [key for key in due if not key.endswith("/")], [key for key in due if key.endswith("/")]
+    for folder in folders:
         keys += [info.key async for info in objects.storage().list(folder.removesuffix("/"))]
     async with ctx.transaction() as tx:
         kept = {row["storage_key"] for row in await tx.all(ext.q.recorded, keys=keys)}
     await objects.delete([key for key in keys if key not in kept])
+    again = [folder for folder in folders if due[folder] is not None]
     async with ctx.transaction() as tx:
-        await tx.run(ext.q.keep, keys=due)
+        await tx.run(ext.q.look_again, keys=again, seconds=LEFTOVER_SECONDS)
+        await tx.run(ext.q.keep, keys=[key for key in due if key not in again])
     return len(due)
 
 

@@ -7,6 +7,9 @@ from holdfast.storage import Storage
 from holdfast.workloads.images.extension import ext
 
 DELETED_AT_ONCE = 1000
+# A client waits for its upload while S3 does not respond: once for the request, and once to abort a large object. Less
+# would be too short for a part of 5 MiB on a slow line. A server that is down is noticed within a second.
+REQUEST_SECONDS, RETRIES = 15.0, 3
 
 
 def storage() -> Storage:
@@ -18,7 +21,8 @@ def storage() -> Storage:
 
 @cache
 def _opened(url: str, access_key_id: str, secret_access_key: str) -> Storage:
-    return ext.open_storage(url, access_key_id=access_key_id, secret_access_key=secret_access_key)
+    keys = {"access_key_id": access_key_id, "secret_access_key": secret_access_key}
+    return ext.open_storage(url, **keys, request_seconds=REQUEST_SECONDS, retries=RETRIES)
 
 
 def original_key(image_id: str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from holdfast.errors import Invalid, Malformed, UnsupportedMedia
+from holdfast.errors import Invalid, Malformed, StorageError, UnsupportedMedia
 from holdfast.extend import Request
 from holdfast.workloads.images import faults, objects
 from holdfast.workloads.images.extension import ext
@@ -58,6 +58,10 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
         try:
             await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
             upload.found = info or prober.finish()
+        except (
+            StorageError
+        ):  # the object may still appear after the request was given up: a sweep deletes it a day later
+            raise
         except Exception:
             await discard(request, upload)
             raise

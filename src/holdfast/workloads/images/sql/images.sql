@@ -108,7 +108,11 @@ ON CONFLICT (storage_key) DO NOTHING
 SELECT storage_key FROM images_garbage WHERE job_id = :job_id ORDER BY storage_key
 
 -- name: due_garbage
-SELECT storage_key, due_at FROM images_garbage WHERE due_at <= {now} ORDER BY due_at, storage_key LIMIT {limit}
+SELECT storage_key, job_id, due_at FROM images_garbage WHERE due_at <= {now} ORDER BY due_at, storage_key LIMIT {limit}
+
+-- name: look_again
+-- The folder of an execution: one that has lost its job goes on until it hears of it. Next time it is of no job.
+UPDATE images_garbage SET due_at = {now+:seconds}, job_id = NULL WHERE storage_key {in:keys text}
 
 -- name: recorded
 -- The keys among these that a row names.
