@@ -48,7 +48,7 @@ class FrameSequence(Image.Image):
         return len(self.durations) - 1
 
 
-def encode(image: Image.Image, variant: Variant) -> bytes:
+def encode_still(image: Image.Image, variant: Variant) -> bytes:
     return _save(image, variant)
 
 

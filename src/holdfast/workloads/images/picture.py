@@ -21,7 +21,7 @@ from holdfast.workloads.images.decode import (
     orientation,
     plays,
 )
-from holdfast.workloads.images.encode import FrameSequence, encode, encode_animation, on_canvas
+from holdfast.workloads.images.encode import FrameSequence, encode_animation, encode_still, on_canvas
 from holdfast.workloads.images.faults import TOO_MANY_PIXELS, ImageFault
 from holdfast.workloads.images.fingerprint import THUMBNAIL, Fingerprint, fingerprint
 from holdfast.workloads.images.geometry import Placement, place
@@ -95,7 +95,7 @@ class Picture:
             if self.frames > 1 and variant.format in _ANIMATED:
                 return Rendered(self._animation(variant, placement), *placement.canvas, self.frames)
             image = on_canvas(self._fitted(placement), placement.canvas, transparency=variant.format != "jpeg")
-            return Rendered(encode(image, variant), *placement.canvas, 1)
+            return Rendered(encode_still(image, variant), *placement.canvas, 1)
 
     def fingerprint(self) -> Fingerprint:
         with decoding(self._limits):
