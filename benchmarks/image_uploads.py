@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import http.client
 import os
+from contextlib import closing
 from pathlib import Path
 
 import uvicorn
@@ -20,27 +21,24 @@ HEADERS = {"content-type": "image/bmp"}
 
 
 class Uploads:
-    """A client on one connection. Each body is another image: a service must not know it already."""
+    """A client. Each body is another image: a service must not know it already."""
 
     def __init__(self, port: int, body: bytearray) -> None:
-        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-        self._body, self._number = body, 0
+        self._port, self._body, self._number = port, body, 0
 
     async def send(self) -> int:
         """The number of bytes."""
         self._number += 1
-        self._body[-8:] = os.getpid().to_bytes(4, "big") + self._number.to_bytes(4, "big")
+        self._body[-8:] = self._port.to_bytes(4, "big") + self._number.to_bytes(4, "big")
         await asyncio.to_thread(self._post)
         return len(self._body)
 
     def _post(self) -> None:
-        self._http.request("POST", "/images", self._body, HEADERS)
-        answer = self._http.getresponse()
-        text = answer.read()
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)) as connection:
+            connection.request("POST", "/images", self._body, HEADERS)
+            answer = connection.getresponse()
+            text = answer.read()
         assert answer.status == 202, text
-
-    def close(self) -> None:
-        self._http.close()
 
 
 def endpoint(path: Path, *, sync: bool) -> Starlette:

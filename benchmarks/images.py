@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -175,19 +175,16 @@ async def turns(
 
 
 async def uploads(machine: Host, folder: Path, files: Files, sizes: Sizes) -> dict[str, Score]:
+    bare, here = ("-m", "benchmarks.image_uploads", "{port}"), {"PYTHONPATH": str(Path(__file__).parents[1])}
     async with service(machine, folder, works=False) as ours:
-        with ExitStack() as stack:
-            bare = ("-m", "benchmarks.image_uploads", "{port}")
-            here = {"PYTHONPATH": str(Path(__file__).parents[1])}
-            ports = {
-                SERVICE: ours.port,
-                SYNCED: stack.enter_context(listening(folder, *bare, str(folder / "synced"), "--sync", **here)),
-                LOOP: stack.enter_context(listening(folder, *bare, str(folder / "plain"), **here)),
-            }
-            clients = {name: Uploads(port, files.large) for name, port in ports.items()}
-            for client in clients.values():
-                stack.callback(client.close)
-            candidates = [Candidate(name, ours.database, _nothing, each.send) for name, each in clients.items()]
+        with (
+            listening(folder, *bare, str(folder / "synced"), "--sync", **here) as synced,
+            listening(folder, *bare, str(folder / "plain"), **here) as plain,
+        ):
+            candidates = [
+                Candidate(name, ours.database, _nothing, Uploads(port, files.large).send)
+                for name, port in ((SERVICE, ours.port), (SYNCED, synced), (LOOP, plain))
+            ]
             return await measure_in_turns("upload", candidates, rounds=sizes.uploads, slices=2)
 
 

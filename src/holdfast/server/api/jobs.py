@@ -8,9 +8,9 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast.engine import Created, Filter
+from holdfast.engine.cancel import CONTROL
 from holdfast.engine.insert import checked
 from holdfast.engine.reads.states import STATUSES, state_filter
-from holdfast.engine.cancel import CONTROL
 from holdfast.errors import (
     Forbidden,
     HoldfastError,

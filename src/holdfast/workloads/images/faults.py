@@ -28,6 +28,7 @@ MESSAGES = {
     "cdn_denied": "the CDN denied access",
     "cdn_not_found": "the CDN has no such distribution",
     "E_CRASHED": "the process that worked on the image was killed",
+    "E_CPU_LIMIT": "the image needs more CPU time than its processing may use",
     "E_TIMEOUT": "processing did not finish in time",
     "timeout": "processing did not finish in time",
     "poison": "the image ended the process that worked on it several times",

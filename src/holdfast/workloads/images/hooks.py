@@ -9,12 +9,13 @@ from holdfast.extend import CreateRequest, Tx
 from holdfast.lifecycle import State
 from holdfast.model import Job
 from holdfast.workloads.images import faults
-from holdfast.workloads.images.extension import ext
+from holdfast.workloads.images.extension import ext, processing_errors
 from holdfast.workloads.images.lifecycle import IMAGES
 
 PROCESSING = ("IMAGE_PROCESS", "IMAGE_REPROCESS")
 CONTROL = ("IMAGE_DELETE", "IMAGE_CANCEL")
 INTERNAL = "internal_error"
+UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "timeout")  # the process that worked on the image was killed
 
 
 @ext.guard("create", job_type=(*PROCESSING, *CONTROL))
@@ -42,6 +43,8 @@ async def follow(tx: Tx, verb: str, job: Job) -> None:
     error = shown_error(job.error) if job.state in (State.RETRYING, State.DEAD) else {"code": None, "message": None}
     status = {"status": IMAGES.words[job.state], "error_code": error["code"], "error_message": error["message"]}
     await tx.run(ext.q.set_status, id=job.payload["image"], job_id=job.id, **status)
+    if verb == "fail" and job.reason in UNCOUNTED:
+        processing_errors.add(1, job.reason)
     if job.state is State.DEAD:
         await tx.run(ext.q.discard_of_job, job_id=job.id)
 
