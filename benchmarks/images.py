@@ -51,7 +51,7 @@ PROCESSING, UPLOAD, SMALL_THREE, SMALL_NINE = (
 THROUGHPUT_MIN, UPLOAD_MIN, SMALL_MAX_MS = 0.9, 0.7, 3.0
 LOOP, SYNCED, SERVICE = "loop", "loop that syncs", "service"
 START_SECONDS, POLL_SECONDS = 30.0, 0.01
-UNFINISHED = "SELECT status, count(*) FROM images_image WHERE status <> 'completed' GROUP BY status"
+UNFINISHED = "SELECT status, count(*) FROM holdfast_images_image WHERE status <> 'completed' GROUP BY status"
 
 
 class Sizes(NamedTuple):
@@ -92,7 +92,9 @@ class Service:
             query = {"variants": msgspec.json.encode(variants).decode()}
             answer = await self._http.post("/images", content=data, params=query)
             assert answer.status_code == 202, answer.text
-        await self.database.settle("images_image", "images_variant", "holdfast_jobs", "holdfast_events")
+        await self.database.settle(
+            "holdfast_images_image", "holdfast_images_variant", "holdfast_jobs", "holdfast_events"
+        )
 
     async def process(self, images: int) -> int:
         """From the moment when the worker may begin to the end of the last image."""

@@ -117,9 +117,9 @@ class _Declared:
 
 
 class Extension(Definitions):
-    """`name` is the prefix of its tables, settings, metrics and scopes. `package` has `schema/postgres/0001_x.sql`,
-    `schema/sqlite/0001_x.sql` and `sql/x.sql`, if any; by default it is the package that creates it, or the folder of a
-    module without a package.
+    """`name` is the prefix of its settings, metrics and scopes; with `holdfast_` before it, of its tables.
+    `package` has `schema/postgres/0001_x.sql`, `schema/sqlite/0001_x.sql` and `sql/x.sql`, if any; by default it is the
+    package that creates it, or the folder of a module without a package.
     `settings` is a struct: its field `keep_days` is `HOLDFAST_NAME_KEEP_DAYS`, or `keep_days` under `[name]` in
     holdfast.toml. `example` is a command that `holdfast dev` shows to begin with; `{url}` in it is the address."""
 

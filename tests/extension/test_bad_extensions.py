@@ -26,7 +26,7 @@ from holdfast.store.extension_files import ExtensionFiles
 from holdfast.worker import loop_watch
 from tests.server.steps import Served, serving
 
-TABLE = "CREATE TABLE pages_page (id text);"
+TABLE = "CREATE TABLE holdfast_pages_page (id text);"
 
 
 async def hook(_tx: Tx, _request: object) -> Any: ...
@@ -74,9 +74,20 @@ def refusal(app: App, wrong: Extension) -> str:
         ({**in_both(TABLE), "schema/postgres/0002_b.sql": ""}, "postgres has 0002_b.sql and schema/sqlite has no 0002"),
         ({"schema/0001_a.sql": TABLE}, "schema/0001_a.sql is for no database"),
         ({**in_both(TABLE), "schema/mysql/0001_a.sql": TABLE}, "schema/mysql is for no database"),
-        (in_both("CREATE TABLE holdfast_jobs (id text)"), "makes table 'holdfast_jobs'; its tables begin with pages_"),
-        (in_both("CREATE TABLE words (id text)"), "0001_x makes table 'words'; its tables begin with pages_"),
-        (in_both('CREATE UNLOGGED TABLE IF NOT EXISTS "public"."words" (id text)'), "makes table 'words'"),
+        (
+            in_both("CREATE TABLE holdfast_jobs (id text)"),
+            "creates table 'holdfast_jobs'; the names of what it creates",
+        ),
+        (
+            in_both("CREATE TABLE words (id text)"),
+            "0001_x creates table 'words'; the names of what it creates begin with ",
+        ),
+        (in_both('CREATE UNLOGGED TABLE IF NOT EXISTS "public"."words" (id text)'), "creates table 'words'"),
+        (in_both(TABLE + "CREATE UNIQUE INDEX pages_id ON holdfast_pages_page (id)"), "creates index 'pages_id'"),
+        (
+            in_both("CREATE OR REPLACE VIEW pages AS SELECT 1"),
+            "creates view 'pages'; the names of what it creates begin ",
+        ),
         ({"sql/a.sql": "-- name: a\nSELECT 1", "sql/b.sql": "-- name: a\nSELECT 2"}, "two queries are called 'a'"),
         ({"sql/a.sql": "SELECT 1"}, "sql/a.sql has no query; each begins with a line -- name: NAME"),
         ({"sql/a.sql": "-- name: a\nSELECT {nwo}"}, "query 'a' has a marker that does not exist: 'nwo'"),
@@ -90,9 +101,16 @@ def test_invalid_files_are_rejected_at_include(files: dict[str, str], message: s
 
 def test_a_table_that_exists_already_names_both(tmp_path: Path) -> None:
     app = App(name="a")
-    app.include(with_files(tmp_path, "foo", in_both("-- CREATE TABLE old\nCREATE TABLE foo_bar_x (id text)")))
-    said = refusal(app, with_files(tmp_path, "foo_bar", in_both("CREATE TABLE Foo_Bar_x (id text)")))
-    assert said == "extension 'foo_bar': 0001_x makes table 'foo_bar_x', and so does extension 'foo'"
+    app.include(with_files(tmp_path, "foo", in_both("-- CREATE TABLE old\nCREATE TABLE holdfast_foo_bar_x (id text)")))
+    said = refusal(app, with_files(tmp_path, "foo_bar", in_both("CREATE TABLE holdfast_Foo_Bar_x (id text)")))
+    assert said == "extension 'foo_bar': 0001_x creates table 'holdfast_foo_bar_x', and so does extension 'foo'"
+
+
+def test_a_table_of_the_platform_is_not_created_again(tmp_path: Path) -> None:
+    said = refusal(
+        App(name="a"), with_files(tmp_path, "claim", in_both("CREATE TABLE holdfast_claim_batches (id text)"))
+    )
+    assert said == "extension 'claim': 0001_x creates table 'holdfast_claim_batches', and so does Holdfast"
 
 
 def test_a_package_that_does_not_exist_is_refused() -> None:

@@ -29,7 +29,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 def has_swept(engine: Engine) -> Callable[[], Awaitable[bool]]:
     async def holds() -> bool:
-        [row] = await ask(engine, "SELECT times FROM notes_sweeps")
+        [row] = await ask(engine, "SELECT times FROM holdfast_notes_sweeps")
         return row["times"] == 1
 
     return holds

@@ -11,9 +11,11 @@ from holdfast.server.extensions.routes import extension_route
 from holdfast.server.http.route import Reply
 from holdfast.store.queries import Query
 
-PUT = Query("put_note", "INSERT INTO notes_note (id, owner, text) VALUES (:id, :owner, :text) RETURNING id")
-ALL = Query("all_notes", "SELECT id, owner, text FROM notes_note ORDER BY id")
-TABLE = Query("make_notes", "CREATE TABLE notes_note (id text PRIMARY KEY, owner text NOT NULL, text text NOT NULL)")
+PUT = Query("put_note", "INSERT INTO holdfast_notes_note (id, owner, text) VALUES (:id, :owner, :text) RETURNING id")
+ALL = Query("all_notes", "SELECT id, owner, text FROM holdfast_notes_note ORDER BY id")
+TABLE = Query(
+    "make_notes", "CREATE TABLE holdfast_notes_note (id text PRIMARY KEY, owner text NOT NULL, text text NOT NULL)"
+)
 
 
 class NewNote(msgspec.Struct, forbid_unknown_fields=True):

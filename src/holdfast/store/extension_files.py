@@ -11,14 +11,15 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from holdfast.errors import Invalid
-from holdfast.store.migrate import Migration, migrations_in
+from holdfast.store.migrate import Migration, migrations, migrations_in
 from holdfast.store.queries import Queries, load
 from holdfast.store.render import render
 
 DIALECTS = ("postgres", "sqlite")
-_TABLE = re.compile(
-    r"\bCREATE\s+(?:(?:UNLOGGED|VIRTUAL|FOREIGN|GLOBAL|LOCAL|TEMP|TEMPORARY)\s+)*TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?"
-    r"(?:\"?\w+\"?\s*\.\s*)?\"?(\w+)",
+_CREATED = re.compile(
+    r"\bCREATE\s+(?:(?:OR\s+REPLACE|UNIQUE|UNLOGGED|VIRTUAL|FOREIGN|GLOBAL|LOCAL|TEMP|TEMPORARY|MATERIALIZED|RECURSIVE"
+    r"|CONSTRAINT)\s+)*(TABLE|INDEX|VIEW|FUNCTION|PROCEDURE|TRIGGER|SEQUENCE|TYPE)\s+(?:CONCURRENTLY\s+)?"
+    r"(?:IF\s+NOT\s+EXISTS\s+)?(?!ON\b)(?:\"?\w+\"?\s*\.\s*)?\"?(\w+)",
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -47,7 +48,7 @@ class ExtensionFiles:
     def check(self, others: Iterable[ExtensionFiles]) -> None:
         self._reject_misplaced()
         self._require_both()
-        self._check_tables(others)
+        self._check_names(others)
         self._check_queries()
 
     def _reject_misplaced(self) -> None:
@@ -68,18 +69,19 @@ class ExtensionFiles:
                     "database needs its own"
                 )
 
-    def _check_tables(self, others: Iterable[ExtensionFiles]) -> None:
-        taken = {table: f"extension {each.extension!r}" for each in others for table in each.tables()}
-        for table, name in self.tables().items():
-            if not table.startswith(f"{self.extension}_"):
-                raise self._invalid(f"{name} makes table {table!r}; its tables begin with {self.extension}_")
-            if table in taken:
-                raise self._invalid(f"{name} makes table {table!r}, and so does {taken[table]}")
+    def _check_names(self, others: Iterable[ExtensionFiles]) -> None:
+        taken = dict.fromkeys(_created_by(one for dialect in DIALECTS for one in migrations(dialect)), "Holdfast")
+        taken |= {name: f"extension {each.extension!r}" for each in others for name in each.created()}
+        prefix = f"holdfast_{self.extension}_"
+        for name, what in self.created().items():
+            if not name.startswith(prefix):
+                raise self._invalid(f"{what} {name!r}; the names of what it creates begin with {prefix}")
+            if name in taken:
+                raise self._invalid(f"{what} {name!r}, and so does {taken[name]}")
 
-    def tables(self) -> dict[str, str]:
-        """The tables that its migrations create, each with the migration."""
-        made_by = [one for dialect in DIALECTS for one in self.migrations(dialect)]
-        return {table.lower(): one.name for one in made_by for table in _TABLE.findall(_COMMENT.sub("", one.sql))}
+    def created(self) -> dict[str, str]:
+        """The names of tables, indexes and so on, each with the migration that creates it."""
+        return _created_by(one for dialect in DIALECTS for one in self.migrations(dialect))
 
     def _check_queries(self) -> None:
         for query in self.queries.all():
@@ -104,3 +106,11 @@ class ExtensionFiles:
         for name in path:  # one by one: a namespace package takes no more on Python 3.11
             root = root.joinpath(name)
         return root if root.is_dir() else None
+
+
+def _created_by(found: Iterable[Migration]) -> dict[str, str]:
+    return {
+        name.lower(): f"{one.name} creates {kind.lower()}"
+        for one in found
+        for kind, name in _CREATED.findall(_COMMENT.sub("", one.sql))
+    }

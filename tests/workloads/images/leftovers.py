@@ -17,11 +17,12 @@ from holdfast.workloads.images.variants import read_variants
 
 RECORDED = Query(
     "recorded_keys",
-    "SELECT storage_key FROM images_variant UNION SELECT storage_key FROM images_original ORDER BY storage_key",
+    "SELECT storage_key FROM holdfast_images_variant UNION SELECT storage_key FROM holdfast_images_original"
+    " ORDER BY storage_key",
 )
-LEFTOVERS = Query("leftover_keys", "SELECT storage_key FROM images_garbage ORDER BY storage_key")
-MAKE_DUE = Query("make_leftovers_due", "UPDATE images_garbage SET due_at = {now}")
-IMAGES = Query("count_images", "SELECT count(*) AS images FROM images_image")
+LEFTOVERS = Query("leftover_keys", "SELECT storage_key FROM holdfast_images_garbage ORDER BY storage_key")
+MAKE_DUE = Query("make_leftovers_due", "UPDATE holdfast_images_garbage SET due_at = {now}")
+IMAGES = Query("count_images", "SELECT count(*) AS images FROM holdfast_images_image")
 
 
 async def _keys(query: Query) -> list[str]:

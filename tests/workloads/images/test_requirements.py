@@ -643,13 +643,13 @@ async def test_queries_of_the_api_are_measured_and_their_errors_counted(desk: De
     """R000-56, R000-57: by operation and table, also those of the service; the error is the code of the database."""
     image = await desk.upload(picture(), params=SMALL)
     page, queries = await scraped(desk), "db_query_duration_seconds_count"
-    for table in ("images_image", "holdfast_jobs"):
+    for table in ("holdfast_images_image", "holdfast_jobs"):
         assert page.value(queries, operation="insert", table=table) == 1, table
-    await ask(desk.engine, "ALTER TABLE images_variant RENAME TO elsewhere")
+    await ask(desk.engine, "ALTER TABLE holdfast_images_variant RENAME TO elsewhere")
     assert (await desk.served.http.get(f"/images/{image['imageId']}")).status_code == 503
     page = await scraped(desk)
     code = "42P01" if isinstance(desk.engine.store, PostgresStore) else "SQLITE_ERROR"
-    failed = {"operation": "select", "table": "images_variant"}
+    failed = {"operation": "select", "table": "holdfast_images_variant"}
     assert page.value("db_query_error_total", **failed, error_code=code) == 1
     assert page.value(queries, **failed) == 1
 

@@ -1,7 +1,7 @@
-CREATE TABLE notes_ledger (
+CREATE TABLE holdfast_notes_ledger (
     job   text NOT NULL,
     entry text NOT NULL,
     PRIMARY KEY (job, entry)
 );
-CREATE TABLE notes_sweeps (times integer NOT NULL);
-INSERT INTO notes_sweeps (times) VALUES (0);
+CREATE TABLE holdfast_notes_sweeps (times integer NOT NULL);
+INSERT INTO holdfast_notes_sweeps (times) VALUES (0);

@@ -1,5 +1,5 @@
 -- Files as they were uploaded: one object for each content of a tenant, whatever number of images have it.
-CREATE TABLE images_original (
+CREATE TABLE holdfast_images_original (
     tenant      text   NOT NULL,
     sha256      text   NOT NULL,
     storage_key text   NOT NULL,
@@ -7,7 +7,7 @@ CREATE TABLE images_original (
     PRIMARY KEY (tenant, sha256)
 ) STRICT;
 
-CREATE TABLE images_image (
+CREATE TABLE holdfast_images_image (
     id              text        PRIMARY KEY,
     tenant          text        NOT NULL,
     status          text        NOT NULL,
@@ -32,11 +32,11 @@ CREATE TABLE images_image (
     deleted_at      integer,
     UNIQUE (tenant, idempotency_key)
 ) STRICT;
-CREATE INDEX images_image_page ON images_image (tenant, id) WHERE deleted_at IS NULL;
-CREATE INDEX images_image_status ON images_image (tenant, status, id) WHERE deleted_at IS NULL;
+CREATE INDEX holdfast_images_image_page ON holdfast_images_image (tenant, id) WHERE deleted_at IS NULL;
+CREATE INDEX holdfast_images_image_status ON holdfast_images_image (tenant, status, id) WHERE deleted_at IS NULL;
 
-CREATE TABLE images_variant (
-    image_id    text    NOT NULL REFERENCES images_image (id),
+CREATE TABLE holdfast_images_variant (
+    image_id    text    NOT NULL REFERENCES holdfast_images_image (id),
     name        text    NOT NULL,
     spec        text    NOT NULL,
     storage_key text    NOT NULL UNIQUE,
@@ -50,10 +50,10 @@ CREATE TABLE images_variant (
 
 -- Objects, and folders of objects (with a / at the end), that are deleted when they are due unless a row above names
 -- them. A row is written before the object is: whatever crashes, nothing stays in the storage that no row leads to.
-CREATE TABLE images_garbage (
+CREATE TABLE holdfast_images_garbage (
     storage_key text        PRIMARY KEY,
     job_id      text,
     due_at      integer     NOT NULL
 ) STRICT;
-CREATE INDEX images_garbage_due ON images_garbage (due_at);
-CREATE INDEX images_garbage_job ON images_garbage (job_id);
+CREATE INDEX holdfast_images_garbage_due ON holdfast_images_garbage (due_at);
+CREATE INDEX holdfast_images_garbage_job ON holdfast_images_garbage (job_id);
