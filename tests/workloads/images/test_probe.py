@@ -440,6 +440,16 @@ def test_a_truncated_file_is_accepted_as_soon_as_its_size_is_known(kind: str) ->
 # --- Cost
 
 
+def test_each_property_of_an_avif_item_counts_as_a_part() -> None:
+    """A file of 100 kB that applies 255 properties for each entry of a few bytes."""
+    entries = (struct.pack(">HB", 1, 255) + b"\1" * 255) * 200
+    associated = b.full_box(b"ipma", struct.pack(">I", 200), entries)
+    properties = b.box(b"iprp", b.box(b"ipco", b.item_size(8, 8)), associated, associated)
+    data = b.heif(b.full_box(b"meta", b.full_box(b"pitm", b"\0\1"), properties))
+    assert size_of(data) == (8, 8)
+    assert fault_of(data + data[data.index(b"meta") - 4 :]) == CORRUPT
+
+
 def endless(start: bytes, part: bytes, size: int) -> Callable[[], Iterator[bytes]]:
     """A file of that size, which begins so and repeats the part. Its chunks take no time to make."""
     block = part * max(1, CHUNK // len(part))
@@ -477,6 +487,10 @@ SLOWEST = {
     "avif_of_empty_boxes": (b.heif(), b.box(b"free")),
     "avif_of_properties": (b.heif(b.ENDLESS_META, b.endless_box(b"iprp"), b.endless_box(b"ipco")), b.item_size(8, 8)),
     "avif_of_associations": (b.heif(b.ENDLESS_META), b.box(b"iprp", b.full_box(b"ipma", bytes(60_000)))),
+    "avif_of_repeated_properties": (
+        b.heif(b.ENDLESS_META, b.full_box(b"pitm", b"\0\1")),
+        b.box(b"iprp", b.full_box(b"ipma", bytes(4), (b"\0\1\xff" + b"\1" * 255) * 200)),
+    ),
     "avif_of_nested_boxes": (b.heif(), b.ENDLESS_META),
     "tiff_of_one_directory": (b.tiff_header() + b"\xff\xff", struct.pack("<HHII", 256, 4, 1, 9)),
 }

@@ -36,7 +36,7 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
             buffer.skip_to(parent_end)
             entered.pop()
             continue
-        tally.count_part()
+        tally.count_parts()
         kind, end = yield from _open_box(buffer, parent_end)
         if kind in _ENTERED.get(parent, ()):
             buffer.at += 4 if kind == b"meta" else 0  # its version and flags

@@ -18,7 +18,7 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
     buffer.at += _palette_size(header[10])
     while True:
         kind = yield from buffer.find(_BLOCK)
-        tally.count_part()
+        tally.count_parts()
         if kind == _IMAGE:
             yield from _frame(buffer, tally)
         elif kind == _EXTENSION:

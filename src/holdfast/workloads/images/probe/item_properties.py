@@ -40,8 +40,8 @@ class ItemProperties:
         essential = 0x80 << 8 * (number_size - 1)  # a flag in the same field
         at = 8
         while at + id_size < len(body):
-            self._tally.count_part()
             item, count = int.from_bytes(body[at : at + id_size]), body[at + id_size]
+            self._tally.count_parts(1 + count)
             at += id_size + 1
             end = at + count * number_size
             yield item, [int.from_bytes(body[i : i + number_size]) & ~essential for i in range(at, end, number_size)]

@@ -19,7 +19,7 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
     oriented = False
     while True:
         marker = yield from buffer.find(_MARKER)
-        tally.count_part()
+        tally.count_parts()
         if marker in (_END_OF_IMAGE, _START_OF_SCAN):
             return
         (size,) = struct.unpack(">H", (yield from buffer.take(2)))

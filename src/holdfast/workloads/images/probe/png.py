@@ -14,7 +14,7 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
     announced = counted = 0  # frames
     while True:
         length, kind = struct.unpack(">I4s", (yield from buffer.take(8)))
-        tally.count_part()
+        tally.count_parts()
         end = buffer.position + length + 4
         if kind == b"IHDR":
             tally.resize(*struct.unpack(">II", (yield from buffer.take(8))))

@@ -75,9 +75,9 @@ class Tally:
                 f" at most {self._limits.max_animation_pixels} pixels of all frames together are allowed",
             )
 
-    def count_part(self) -> None:
+    def count_parts(self, parts: int = 1) -> None:
         """Each costs time, and a hostile file is made of the smallest."""
-        self._parts += 1
+        self._parts += parts
         if self._parts > self._parts_max:
             raise ImageFault(CORRUPT, f"the file has more than {self._parts_max} segments, chunks, blocks or boxes")
 

@@ -17,7 +17,7 @@ def walk(buffer: StreamBuffer, tally: Tally) -> Walk:
     flags = 0
     while buffer.position < 8 + riff_size:
         kind, size = struct.unpack("<4sI", (yield from buffer.take(8)))
-        tally.count_part()
+        tally.count_parts()
         end = buffer.position + size + size % 2
         if kind in _SIZES:
             length, read_size = _SIZES[kind]
