@@ -59,7 +59,7 @@ async def test_each_outcome_moves_the_job_to_its_state(app: App, how: str, kind:
 async def test_the_context_of_an_error_is_stored_with_it(app: App, word: type[Permanent]) -> None:
     """R002-40: where and what, of the handler; which attempt and which worker, of the platform."""
 
-    @app.job()
+    @app.job(backoff_base_seconds=3600, backoff_jitter=0)
     async def crawl() -> None:
         raise word("E_ROBOTS", "not allowed", context={"domain": "example.com", "depth": 2, "seen": ["/a"]})
 
