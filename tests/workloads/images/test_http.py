@@ -3,16 +3,25 @@
 import hashlib
 import io
 import json
+import secrets
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from PIL import Image
 
+from holdfast.engine.maintenance.prune import Retention
 from holdfast.model.key import NewKey
+from holdfast.settings import Settings
+from holdfast.store.migrate import migrate
+from holdfast.workloads.images import ext
 from holdfast.workloads.images.jobs import sweep
 from holdfast.workloads.images.lifecycle import IMAGES
-from tests.server.steps import ADMIN, bearer
+from holdfast.workloads.images.service import app
+from tests.conftest import with_database
+from tests.server.steps import ADMIN, bearer, serving
 from tests.worker.in_process import until
 from tests.workloads.images.steps import Service, Sets, animation, images_working, picture
 
@@ -168,6 +177,45 @@ async def test_a_repeated_upload_with_its_key_is_one_image(service: Service) -> 
     assert len((await service.served.http.get("/images")).json()["images"]) == 1
 
 
+@pytest.mark.parametrize("key", ["", "é", "a\tb", "x" * 256])
+async def test_an_invalid_idempotency_key_is_422(service: Service, key: str) -> None:
+    headers = {"Idempotency-Key": key.encode()}
+    assert await service.refused(picture(), headers=headers) == (422, "invalid_idempotency_key")
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    answer = await service.served.http.post(f"/images/{accepted['imageId']}/reprocess", json={}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_idempotency_key")
+
+
+async def test_the_key_of_a_deleted_image_makes_another_one(service: Service) -> None:
+    key = {"Idempotency-Key": "photo-1"}
+    first = await service.upload(picture(), headers=key, params={"variants": SMALL})
+    job = (await service.served.http.delete(f"/images/{first['imageId']}")).json()["jobId"]
+    assert await service.refused(picture(), headers=key, params={"variants": SMALL}) == (409, "image_deleted")
+    async with images_working():
+        assert (await service.job(job))["status"] == "COMPLETED"
+    again = await service.upload(picture(), headers=key, params={"variants": SMALL})
+    assert again["imageId"] != first["imageId"]
+    assert (await service.image(again["imageId"]))["status"] == "queued"
+
+
+async def test_a_repeated_reprocess_with_its_key_changes_nothing(service: Service) -> None:
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    path, key = f"/images/{accepted['imageId']}/reprocess", {"Idempotency-Key": "once"}
+
+    async def ask(width: int, **headers: str) -> httpx2.Response:
+        return await service.served.http.post(path, json={"variants": [variant(width)]}, headers=headers)
+
+    first = (await ask(20, **key)).json()
+    assert (await ask(24)).status_code == 202
+    assert (await ask(20, **key)).json() == first, "a late retry of the first request"
+    other = await ask(28, **key)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    async with images_working():
+        image = await service.ended(accepted["imageId"])
+        assert [each["name"] for each in image["variants"]] == ["w24.webp"]
+        assert (await ask(20, **key)).json() == {**first, "status": "completed"}
+
+
 async def test_the_same_bytes_are_stored_once_for_a_tenant(service: Service) -> None:
     data, originals = picture(), "originals/"
     async with images_working():
@@ -202,7 +250,7 @@ async def test_ranges_etags_and_content_negotiation(service: Service) -> None:
     whole = await get(service, f"{path}.webp")
     assert (await get(service, f"{path}.webp", range="bytes=2-5")).content == whole.content[2:6]
     assert (await get(service, f"{path}.webp", **{"if-none-match": whole.headers["etag"]})).status_code == 304
-    assert "max-age" in whole.headers["cache-control"]
+    assert whole.headers["cache-control"] == "private, max-age=3600"
     for accept, chosen in {
         "image/avif,image/webp,*/*": "avif",
         "image/webp,*/*;q=0.8": "webp",
@@ -257,6 +305,31 @@ async def test_images_are_listed_in_pages_and_by_status(service: Service) -> Non
         answer = await service.served.http.get("/images", params={"status": status})
         assert len(answer.json()["images"]) == count
     assert (await service.served.http.get("/images", params={"status": "PENDING"})).status_code == 422
+
+
+@pytest.mark.postgres
+async def test_images_are_listed_whatever_the_collation_of_the_database(
+    postgres_server_url: str, postgres_operator: psycopg.Connection, tmp_path: Path, images_settings: Sets
+) -> None:
+    """In most languages punctuation sorts before digits, and `initdb` takes that of the machine."""
+    images_settings(storage_url=str(tmp_path))
+    name = f"hf_collation_{secrets.token_hex(4)}"
+    postgres_operator.execute(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'")
+    try:
+        url = with_database(postgres_server_url, name)
+        await migrate(url, [ext])
+        app.settings = Settings(database_url=url)
+        async with serving(url, app=app) as served:
+            service = Service(served, tmp_path)
+            made = [
+                (await service.upload(picture(20 + n, 20), params={"variants": SMALL}))["imageId"] for n in range(3)
+            ]
+            for query in ({}, {"status": "queued"}):
+                page = (await served.http.get("/images", params=query)).json()
+                assert [image["imageId"] for image in page["images"]] == made[::-1], query
+        await app.close()
+    finally:
+        postgres_operator.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def test_a_new_variant_set_makes_only_the_difference(service: Service) -> None:
@@ -321,6 +394,67 @@ async def test_control_jobs_can_be_created_as_jobs_and_name_images_of_the_tenant
     assert answer.status_code == 202
     async with images_working():
         await until(lambda: service.files() == [])
+
+
+async def test_a_job_of_the_api_brings_its_variants(service: Service) -> None:
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+
+    async def create(variants: Any) -> httpx2.Response:
+        body = {"jobType": "IMAGE_REPROCESS", "payload": {"image": accepted["imageId"], "variants": variants}}
+        return await service.served.http.post("/jobs", json=body)
+
+    for wrong in ([], [{"width": 1, "format": "bmp"}], [variant(20), variant(20)], "all"):
+        assert (await create(wrong)).status_code == 422, wrong
+    assert (await create([variant(20)])).status_code == 202
+    async with images_working():
+        image = await service.ended(accepted["imageId"])
+    assert [each["name"] for each in image["variants"]] == ["w20.webp"]
+
+
+async def test_a_cdn_is_purged_for_images_of_the_tenant_only(service: Service) -> None:
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    body = {"jobType": "IMAGE_PURGE", "payload": {"image": accepted["imageId"]}}
+    for tenant, status in (("other", 404), ("default", 202)):
+        _, key = await service.served.engine.keys.create(NewKey(tenant=tenant))
+        assert (await service.served.http.post("/jobs", json=body, headers=bearer(key))).status_code == status, tenant
+
+
+async def test_a_deletion_that_failed_is_redriven(service: Service) -> None:
+    """Also if it had not deleted anything: the image is hidden, so no other request can name it."""
+    engine = service.served.engine
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    job = (await service.served.http.delete(f"/images/{accepted['imageId']}")).json()["jobId"]
+    worker = (await engine.workers.register()).id
+    [lease] = await engine.claim(worker, types=["IMAGE_DELETE"])
+    await engine.fail(worker, lease.id, lease.token, "cdn_not_found", permanent=True)
+    again = await service.served.http.post(f"/api/admin/jobs/{job}/redrive", headers=ADMIN)
+    assert again.status_code in (200, 201, 202), again.text
+    async with images_working():
+        await until(lambda: service.files() == [])
+        assert (await service.job(again.json()["jobId"]))["status"] == "COMPLETED"
+
+
+async def test_a_cancel_of_an_image_whose_job_was_pruned_does_nothing(service: Service) -> None:
+    engine = service.served.engine
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    await service.served.http.post(f"/images/{accepted['imageId']}/cancel")
+    async with images_working(concurrency=1):
+        await service.ended(accepted["imageId"])
+        assert await engine.maintenance.prune(Retention(dead=0)) == 1
+        again = await service.served.http.post(f"/images/{accepted['imageId']}/cancel")
+        assert (await service.job(again.json()["jobId"]))["status"] == "COMPLETED"
+
+
+async def test_with_a_cdn_shared_caches_keep_variants_longer_than_browsers(
+    service: Service, images_settings: Sets
+) -> None:
+    async with images_working():
+        image = await service.made(picture(), params={"variants": SMALL})
+    images_settings(cdn="EXAMPLE", url_seconds=60)
+    served = await get(service, f"/images/{image['imageId']}/w16.webp")
+    assert served.headers["cache-control"] == "public, max-age=3600, s-maxage=31536000"
+    signed = await get(service, image["variants"][0]["url"])
+    assert signed.headers["cache-control"] == "private, max-age=60"
 
 
 async def test_words_of_the_status_are_those_of_the_lifecycle(service: Service) -> None:

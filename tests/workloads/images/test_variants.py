@@ -9,24 +9,44 @@ from holdfast.workloads.images.included import ext
 from holdfast.workloads.images.manifest import manifest
 from holdfast.workloads.images.negotiation import best_format
 from holdfast.workloads.images.settings import Settings
-from holdfast.workloads.images.variants import QUALITY, Variant, default_variants, read_variants
+from holdfast.workloads.images.variants import QUALITY, Variant, read_variants
 
 
 def test_the_default_is_three_widths_in_three_formats() -> None:
-    names = [variant.name for variant in default_variants(Settings())]
+    names = [variant.name for variant in Settings().default_variants()]
     assert names == [f"w{width}.{form}" for width in (320, 800, 1600) for form in ("jpeg", "webp", "avif")]
 
 
 def test_the_default_can_be_set_as_widths_and_formats_or_as_a_list() -> None:
-    assert [each.name for each in default_variants(Settings(widths="64, 32", formats=" png"))] == ["w64.png", "w32.png"]
+    assert [each.name for each in Settings(widths="64, 32", formats=" png").default_variants()] == [
+        "w64.png",
+        "w32.png",
+    ]
     listed = Settings(variants='[{"name": "icon", "width": 16, "height": 16, "fit": "cover", "format": "png"}]')
-    assert default_variants(listed) == [Variant("png", "icon", 16, 16, "cover", QUALITY["png"])]
+    assert listed.default_variants() == [Variant("png", "icon", 16, 16, "cover", QUALITY["png"])]
 
 
-@pytest.mark.parametrize("wrong", [{"widths": "a"}, {"widths": "0"}, {"formats": "gif"}, {"formats": ""}])
-def test_a_default_that_is_wrong_names_its_setting(wrong: dict[str, str]) -> None:
-    with pytest.raises(Invalid, match="HOLDFAST_IMAGES_") as caught:
-        default_variants(Settings(**wrong))
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"widths": "a"}, "WIDTHS"),
+        ({"widths": "0"}, "WIDTHS"),
+        ({"widths": "-5"}, "WIDTHS"),
+        ({"formats": "gif"}, "FORMATS"),
+        ({"formats": ""}, "FORMATS"),
+        ({"variants": "nonsense"}, "VARIANTS"),
+        ({"variants": "[]"}, "VARIANTS"),
+    ],
+)
+def test_a_default_that_is_invalid_is_found_when_the_settings_are_read(wrong: dict[str, str], name: str) -> None:
+    with pytest.raises(ValueError, match=f"HOLDFAST_IMAGES_.*{name}.* is invalid"):
+        Settings(**wrong)
+
+
+def test_an_invalid_default_is_an_invalid_setting() -> None:
+    assert ext.section is not None
+    with pytest.raises(Invalid, match="settings of extension 'images': HOLDFAST_IMAGES_WIDTHS or") as caught:
+        ext.section.read({"HOLDFAST_IMAGES_WIDTHS": "-5"}, {})
     assert caught.value.code == "invalid_setting"
 
 

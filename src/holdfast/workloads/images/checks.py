@@ -7,7 +7,6 @@ from holdfast.extend import Checked, Tx, fail, ok
 from holdfast.model import Job
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
-from holdfast.workloads.images.variants import default_variants
 
 
 @ext.check("storage")
@@ -18,11 +17,6 @@ async def storage_answers() -> Checked:
     except StorageError as error:
         return fail(f"{storage.url}: {error.message}", "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
     return ok(f"images are kept in {storage.url}")
-
-
-@ext.check("variants")
-async def variants_are_valid() -> Checked:
-    return ok(f"{len(default_variants(ext.settings))} variants by default")
 
 
 @ext.explain

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import NotFound
 from holdfast.extend import CreateRequest, Tx
 from holdfast.lifecycle import State
@@ -11,9 +13,10 @@ from holdfast.model import Job
 from holdfast.workloads.images import faults
 from holdfast.workloads.images.extension import ext, processing_errors
 from holdfast.workloads.images.lifecycle import IMAGES
+from holdfast.workloads.images.variants import read_variants, variants_json
 
 PROCESSING = ("IMAGE_PROCESS", "IMAGE_REPROCESS")
-CONTROL = ("IMAGE_DELETE", "IMAGE_CANCEL")
+CONTROL = ("IMAGE_DELETE", "IMAGE_CANCEL", "IMAGE_PURGE")
 INTERNAL = "internal_error"
 UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "timeout")  # the process that worked on the image was killed
 
@@ -21,7 +24,10 @@ UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "timeout")  # the process that worked o
 @ext.guard("create", job_type=(*PROCESSING, *CONTROL))
 async def image_exists(tx: Tx, request: CreateRequest) -> None:
     """Of the job's own tenant: also for jobs that a client creates by `POST /jobs`."""
+    wanted_by(request.job.payload)
     image_id = request.job.payload.get("image")
+    if request.job.type == "IMAGE_DELETE" and request.job.redrive_of:  # its first job has hidden the image, or more
+        return
     if await tx.one(ext.q.image, tenant=request.job.tenant, id=str(image_id)) is None:
         raise NotFound(f"there is no image {str(image_id)[:80]!r}", code="image_not_found")
 
@@ -29,8 +35,16 @@ async def image_exists(tx: Tx, request: CreateRequest) -> None:
 @ext.effect("create", job_type=PROCESSING)
 async def assign(tx: Tx, verb: str, job: Job) -> None:
     """The newest job of an image decides what becomes of it; results of older ones are not published."""
-    image_id = job.payload["image"]
+    image_id, wanted = job.payload["image"], wanted_by(job.payload)
+    if wanted is not None:
+        await tx.run(ext.q.set_wanted, tenant=job.tenant, id=image_id, wanted=wanted)
     await tx.run(ext.q.assign_job, tenant=job.tenant, id=image_id, job_id=job.id, status=IMAGES.words[job.state])
+
+
+def wanted_by(payload: dict[str, Any]) -> str | None:
+    """The variants that a job asks for, as they are stored. Raises `invalid_variants`."""
+    variants = payload.get("variants")
+    return None if variants is None else variants_json(read_variants(msgspec.json.encode(variants)))
 
 
 @ext.effect("create", job_type="IMAGE_DELETE")

@@ -13,6 +13,7 @@ from holdfast.workloads.images.cdn import purge_images
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.outcomes import TREATED, counted, reported
 from holdfast.workloads.images.processing import LEFTOVER_SECONDS, make_variants
+from holdfast.workloads.images.variants import Variant
 
 QUEUE = "images"
 CONTROL_PRIORITY = 50  # before images that wait to be processed
@@ -43,8 +44,9 @@ async def process(ctx: Context, image: str) -> dict[str, Any]:
 
 
 @ext.job("IMAGE_REPROCESS", **PROCESSING)
-async def reprocess(ctx: Context, image: str) -> dict[str, Any]:
-    """Make the variants that are missing, and drop those that are not wanted any more."""
+async def reprocess(ctx: Context, image: str, variants: list[Variant] | None = None) -> dict[str, Any]:
+    """Make the variants that are missing, and drop those that are not wanted any more. When the job is created,
+    `variants` becomes the set that is wanted; none: it stays."""
     with reported(), counted():
         return await make_variants(ctx, image)
 
@@ -53,8 +55,10 @@ async def reprocess(ctx: Context, image: str) -> dict[str, Any]:
 async def cancel(ctx: Context, image: str) -> dict[str, Any]:
     """End the processing of an image: it fails with the code `canceled`."""
     async with ctx.transaction() as tx:
-        row = await tx.one(ext.q.image, tenant=ctx.tenant, id=image)
-        ended = None if row is None else await tx.withdraw(row["job_id"], "canceled", message="canceled by a client")
+        row, ended = await tx.one(ext.q.image, tenant=ctx.tenant, id=image), None
+        if row is not None:
+            with suppress(NotFound):  # pruned
+                ended = await tx.withdraw(row["job_id"], "canceled", message="canceled by a client")
         result = {"image": image, "job": None if ended is None else ended.id}
         await tx.complete(result)
     return result
@@ -118,7 +122,6 @@ async def _stays(key: str) -> bool:
 
 async def _sweep_some(ctx: Context) -> int:
     async with ctx.transaction() as tx:
-        await tx.run(ext.q.postpone_of_running)
         due = {row["storage_key"]: row["job_id"] for row in await tx.all(ext.q.due_garbage, limit=SWEPT_AT_ONCE)}
     keys, folders = [key for key in due if not key.endswith("/")], [key for key in due if key.endswith("/")]
     for folder in folders:

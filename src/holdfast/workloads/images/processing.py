@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast import Context
 from holdfast.clock import turn
+from holdfast.errors import ObjectNotFound, StorageUnavailable
 from holdfast.model import Part, PartStatus
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import NO_CDN
@@ -98,10 +99,22 @@ async def _finished(ctx: Context, plan: Plan) -> dict[str, Stored]:
 
 async def _open(plan: Plan) -> Picture:
     """For all wanted variants, also those that exist: so each has the same bytes, whichever execution makes it."""
-    data = await objects.storage().read(plan.original)
+    data = await _read(plan.original)
     settings = ext.settings
     limits = PixelLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels)
     return Picture.open(data, limits, largest=[*plan.wanted.values()])
+
+
+async def _read(original: str) -> bytes:
+    """A bucket that is missing, or a volume that is not mounted, looks like a missing object: that is an outage."""
+    storage = objects.storage()
+    try:
+        return await storage.read(original)
+    except ObjectNotFound:
+        if await anext(storage.list(), None) is None:
+            message = "object storage is empty, although images were stored in it"
+            raise StorageUnavailable(message, full=f"{storage.url}: {message}") from None
+        return await storage.read(original)  # it may be there again
 
 
 class _Making:
@@ -162,6 +175,7 @@ async def _publish(
     replaced = [name for name in plan.recorded if name in stored or name not in plan.wanted]
     facts = None if picture is None else _facts(picture)
     async with ctx.transaction() as tx:
+        await tx.hold()  # before the image, as transitions of the job do: a deletion would end in a deadlock with this
         image = await tx.one(ext.q.lock_image, tenant=ctx.tenant, id=image_id)
         if image is None or image["job_id"] != ctx.job_id or image["deleted_at"] is not None:
             result = {"image": image_id, "superseded": True}

@@ -16,7 +16,7 @@ from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
 from holdfast.workloads.images.negotiation import best_format
 from holdfast.workloads.images.upload import Upload, discard, receive
-from holdfast.workloads.images.variants import Variant, default_variants, read_variants
+from holdfast.workloads.images.variants import Variant, read_variants, variants_json
 from holdfast.workloads.images.views import (
     PATH,
     SIGNED,
@@ -36,9 +36,9 @@ IMAGE = "/images/{image_id}"
 KEY = "Idempotency-Key"
 KEY_CHARS_MAX = 255
 ENVELOPE_BYTES = 1 << 20  # of a form around its file
-LAST = "~"  # behind every id
+LAST = "g"  # behind every id, in every collation
 CACHE_SECONDS = 3600
-CDN_CACHE_SECONDS = 31_536_000  # the CDN is purged when a variant is replaced
+CDN_CACHE_SECONDS = 31_536_000
 
 
 class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):
-    cursor: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    cursor: Annotated[str, msgspec.Meta(pattern="^[0-9a-f-]{1,64}$")] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     status: Literal["queued", "processing", "completed", "failed_retryable", "failed"] | None = None
 
@@ -77,7 +77,8 @@ async def upload(request: Request) -> Reply:
     received = await receive(request, ext.app.ids.job_ids(ext.app.clock.now(), 1)[0])
     try:
         if variants is None:
-            variants = default_variants(ext.settings) if received.variants is None else read_variants(received.variants)
+            given = received.variants
+            variants = ext.settings.default_variants() if given is None else read_variants(given)
         accepted = await _record(request, received, variants, key)
     except Exception:
         await discard(request, received)
@@ -91,15 +92,15 @@ def _accepted(accepted: AcceptedImage) -> Reply:
 
 def _key(request: Request) -> str | None:
     key = request.headers.get(KEY)
-    if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isprintable()):
-        raise Invalid(f"{KEY} is 1 to {KEY_CHARS_MAX} printable characters", code="invalid_idempotency_key")
+    if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
+        raise Invalid(f"{KEY} is 1 to {KEY_CHARS_MAX} printable ASCII characters", code="invalid_idempotency_key")
     return key
 
 
 async def _record(request: Request, upload: Upload, variants: list[Variant], key: str | None) -> AcceptedImage:
     """The image and its job in one commit. A request whose key was used is answered with what the first one made."""
     assert upload.found is not None  # noqa: S101
-    wanted = msgspec.json.encode(variants).decode()
+    wanted = variants_json(variants)
     digest = hashlib.sha256(f"{upload.sha256} {wanted}".encode()).hexdigest()
     async with request.tx() as tx:
         tenant = request.caller.tenant
@@ -129,7 +130,9 @@ async def _record(request: Request, upload: Upload, variants: list[Variant], key
 
 
 async def _repeated(tx: Tx, tenant: str, key: str | None, digest: str) -> AcceptedImage:
-    [image] = await tx.all(ext.q.image_of_key, tenant=tenant, idempotency_key=key)
+    image = await tx.one(ext.q.image_of_key, tenant=tenant, idempotency_key=key)
+    if image is None:
+        raise Conflict(f"the image that was made with this {KEY} is being deleted", code="image_deleted")
     if image["request_digest"] != digest:
         raise KeyReused(f"this {KEY} was used for another image or other variants; use a new one")
     return AcceptedImage(image["id"], image["job_id"], image["status"])
@@ -208,7 +211,7 @@ async def variant(request: Request) -> Response:
         return _negotiated(rows, name, request.headers.get("accept", "")), True
 
     row, negotiated = await request.read(one)
-    return await _served(row, {"vary": "Accept"} if negotiated else {})
+    return await _served(row, _cached(), {"vary": "Accept"} if negotiated else {})
 
 
 def _negotiated(rows: dict[str, Any], name: str, accept: str) -> Any:
@@ -223,12 +226,15 @@ def _negotiated(rows: dict[str, Any], name: str, accept: str) -> Any:
     return row
 
 
-async def _served(row: Any, headers: dict[str, str]) -> Response:
-    download = await objects.storage().get(row["storage_key"])
+def _cached() -> str:
+    """A CDN is purged when a variant is replaced; browsers are not."""
     if ext.settings.cdn in NO_CDN:
-        cached = f"private, max-age={CACHE_SECONDS}"
-    else:
-        cached = f"public, max-age={CDN_CACHE_SECONDS}"
+        return f"private, max-age={CACHE_SECONDS}"
+    return f"public, max-age={CACHE_SECONDS}, s-maxage={CDN_CACHE_SECONDS}"
+
+
+async def _served(row: Any, cached: str, headers: dict[str, str]) -> Response:
+    download = await objects.storage().get(row["storage_key"])
     etag, media_type = row["sha256"][:32], media_type_of(row)
     headers = {"cache-control": cached, "x-content-type-options": "nosniff", **headers}
     return ranged(download.part, download.info.size, etag=etag, media_type=media_type, headers=headers)
@@ -248,7 +254,7 @@ async def signed(request: Request) -> Response:
     rows = await request.read(lambda tx: tx.all(ext.q.variants, ids=[image_id]))
     for row in rows:
         if row["name"] == name:
-            return await _served(row, {})
+            return await _served(row, f"private, max-age={min(CACHE_SECONDS, ext.settings.url_seconds)}", {})
     raise NotFound("this variant was deleted", code="no_variant")
 
 
@@ -265,11 +271,9 @@ async def start_reprocess(request: Request) -> Reply:
     wanted = None if given is None else read_variants(msgspec.json.encode(given))
     async with request.tx() as tx:
         image = await _image(tx, request)
-        if wanted is not None:
-            text = msgspec.json.encode(wanted).decode()
-            await tx.run(ext.q.set_wanted, tenant=request.caller.tenant, id=image["id"], wanted=text)
-        job = await request.enqueue(reprocess.options(idempotency_key=_key(request)), image["id"])
-    return _accepted(AcceptedImage(image["id"], job.id, "queued"))
+        job = await request.enqueue(reprocess.options(idempotency_key=_key(request)), image["id"], wanted)
+        image = await _image(tx, request)
+    return _accepted(AcceptedImage(image["id"], job.id, image["status"]))
 
 
 @ext.route(

@@ -4,7 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.errors import Invalid
 from holdfast.manifest import Secret
+from holdfast.workloads.images.variants import Variant, checked, read_variants
 
 
 def _about(text: str, **bounds: Any) -> msgspec.Meta:
@@ -35,3 +37,18 @@ class Settings(msgspec.Struct):
     cdn_endpoint_url: Annotated[str, _about("Another endpoint of the CloudFront API; empty: that of AWS.")] = ""
     access_key_id: Annotated[str, _about("Access key of the S3 storage; empty: the AWS variables or the role.")] = ""
     secret_access_key: Annotated[Secret, _about("Secret key of the S3 storage.")] = ""
+
+    def __post_init__(self) -> None:
+        """What is wrong is found when a process starts, not by the first upload."""
+        self.default_variants()
+
+    def default_variants(self) -> list[Variant]:
+        try:
+            if self.variants:
+                return read_variants(self.variants)
+            widths = [int(width) for width in self.widths.split(",")]
+            formats = [word.strip() for word in self.formats.split(",")]
+            return checked([msgspec.convert({"width": w, "format": f}, Variant) for w in widths for f in formats])
+        except (ValueError, Invalid) as error:
+            names = "VARIANTS" if self.variants else "WIDTHS or HOLDFAST_IMAGES_FORMATS"
+            raise ValueError(f"HOLDFAST_IMAGES_{names} is invalid: {error}") from None

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from holdfast.errors import Invalid
-from holdfast.workloads.images.settings import Settings
 
 Format = Literal["jpeg", "webp", "avif", "png"]
 Fit = Literal["inside", "cover", "contain"]
@@ -44,6 +43,10 @@ def read_variants(text: str | bytes) -> list[Variant]:
         raise _invalid(str(error)) from None
 
 
+def variants_json(variants: list[Variant]) -> str:
+    return msgspec.json.encode(variants).decode()
+
+
 def checked(variants: list[Variant]) -> list[Variant]:
     """With a name and a quality each; the names differ."""
     if not 0 < len(variants) <= VARIANTS_MAX:
@@ -66,19 +69,6 @@ def _complete(variant: Variant) -> Variant:
 def _name(variant: Variant) -> str:
     sides = "".join(f"{letter}{side}" for letter, side in (("w", variant.width), ("h", variant.height)) if side)
     return f"{sides}{'' if variant.fit == 'inside' else f'-{variant.fit}'}.{variant.format}"
-
-
-def default_variants(settings: Settings) -> list[Variant]:
-    if settings.variants:
-        return read_variants(settings.variants)
-    formats = [word.strip() for word in settings.formats.split(",")]
-    try:
-        widths = [int(width) for width in settings.widths.split(",")]
-        return checked([msgspec.convert({"width": w, "format": f}, Variant) for w in widths for f in formats])
-    except (ValueError, Invalid) as error:
-        raise Invalid(
-            f"HOLDFAST_IMAGES_WIDTHS or HOLDFAST_IMAGES_FORMATS is invalid: {error}", code="invalid_setting"
-        ) from None
 
 
 def _invalid(why: str) -> Invalid:

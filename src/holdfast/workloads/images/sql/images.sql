@@ -9,7 +9,8 @@ RETURNING id
 
 -- name: image_of_key
 SELECT id, job_id, status, request_digest
-  FROM holdfast_images_image WHERE tenant = :tenant AND idempotency_key = :idempotency_key
+  FROM holdfast_images_image
+ WHERE tenant = :tenant AND idempotency_key = :idempotency_key AND deleted_at IS NULL
 
 -- name: image
 SELECT * FROM holdfast_images_image WHERE tenant = :tenant AND id = :id AND deleted_at IS NULL
@@ -117,8 +118,12 @@ ON CONFLICT (storage_key) DO NOTHING
 SELECT storage_key FROM holdfast_images_garbage WHERE job_id = :job_id ORDER BY storage_key
 
 -- name: due_garbage
-SELECT storage_key, job_id, due_at FROM holdfast_images_garbage
+-- Not of executions that are still going on, or that a retry will go on with.
+SELECT storage_key, job_id, due_at FROM holdfast_images_garbage AS garbage
  WHERE due_at <= {now}
+   AND NOT EXISTS (
+       SELECT 1 FROM holdfast_images_image AS image
+        WHERE image.job_id = garbage.job_id AND image.status IN ('queued', 'processing', 'failed_retryable'))
  ORDER BY due_at, storage_key LIMIT {limit}
 
 -- name: look_again
@@ -130,9 +135,3 @@ UPDATE holdfast_images_garbage SET due_at = {now+:seconds}, job_id = NULL WHERE 
 SELECT storage_key FROM holdfast_images_variant WHERE storage_key {in:keys text}
 UNION ALL
 SELECT storage_key FROM holdfast_images_original WHERE storage_key {in:keys text}
-
--- name: postpone_of_running
--- Executions that are still going on, or that a retry will go on with.
-UPDATE holdfast_images_garbage SET due_at = {now+3600}
- WHERE due_at <= {now}
-   AND job_id IN (SELECT job_id FROM holdfast_images_image WHERE status IN ('queued', 'processing', 'failed_retryable'))

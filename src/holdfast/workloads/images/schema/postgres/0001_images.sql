@@ -6,6 +6,7 @@ CREATE TABLE holdfast_images_original (
     images      bigint NOT NULL CHECK (images >= 0),
     PRIMARY KEY (tenant, sha256)
 );
+CREATE INDEX holdfast_images_original_key ON holdfast_images_original (storage_key);
 
 CREATE TABLE holdfast_images_image (
     id              text        PRIMARY KEY,
@@ -32,6 +33,7 @@ CREATE TABLE holdfast_images_image (
     deleted_at      timestamptz,
     UNIQUE (tenant, idempotency_key)
 );
+CREATE INDEX holdfast_images_image_job ON holdfast_images_image (job_id);
 CREATE INDEX holdfast_images_image_page ON holdfast_images_image (tenant, id) WHERE deleted_at IS NULL;
 CREATE INDEX holdfast_images_image_status ON holdfast_images_image (tenant, status, id) WHERE deleted_at IS NULL;
 
