@@ -11,7 +11,6 @@ import pytest
 from aiobotocore.session import get_session
 from botocore.retries.standard import ExponentialBackoff
 
-from holdfast.errors import Invalid
 from holdfast.workloads.images import cdn
 from holdfast.workloads.images.cdn import CdnUnavailable, purge, purge_images
 from holdfast.workloads.images.extension import cdn_errors, cdn_seconds
@@ -110,7 +109,7 @@ async def test_images_are_purged_by_their_ids(cloudfront: Distribution) -> None:
 @pytest.mark.parametrize("none", ["none", ""])
 async def test_without_a_distribution_nothing_is_called(none: str) -> None:
     with counted(0):
-        assert await purge_images(Settings(cdn=none, cdn_endpoint_url="invalid"), ["a"], reference=JOB) == ""
+        assert await purge_images(Settings(cdn=none, cdn_endpoint_url="http://127.0.0.1:1"), ["a"], reference=JOB) == ""
 
 
 def test_each_event_loop_can_purge(aws_server: AwsServer) -> None:
@@ -286,13 +285,6 @@ async def test_without_a_region_the_request_is_for_the_one_of_cloudfront(
     with pytest.raises(CdnUnavailable):
         await purge("E1", PREFIXES, reference=JOB, endpoint_url=server.url)
     assert "/us-east-1/cloudfront/aws4_request" in server.got[0].headers["authorization"]
-
-
-@pytest.mark.parametrize("endpoint_url", ["cloudfront.example.com", "ftp://example.com", "https://"])
-async def test_an_invalid_endpoint_is_an_error_that_names_the_setting(endpoint_url: str) -> None:
-    with pytest.raises(Invalid, match="HOLDFAST_IMAGES_CDN_ENDPOINT_URL") as refused:
-        await purge("E1", PREFIXES, reference=JOB, endpoint_url=endpoint_url)
-    assert refused.value.code == "invalid_setting"
 
 
 def test_the_aws_library_is_loaded_when_it_is_needed() -> None:

@@ -43,6 +43,45 @@ def test_a_default_that_is_invalid_is_found_when_the_settings_are_read(wrong: di
         Settings(**wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"storage_url": "gs://bucket"},
+        {"storage_url": "s3://"},
+        {"storage_url": "file://elsewhere/x"},
+        {"cdn": "https://example.cloudfront.net"},
+        {"cdn_endpoint_url": "localhost:4566"},
+        {"cdn_endpoint_url": "ftp://example.com"},
+        {"cdn_endpoint_url": "https://"},
+        {"public_url": "images.example.com"},
+        {"access_key_id": "AK"},
+        {"secret_access_key": "s"},
+    ],
+)
+def test_a_setting_that_is_invalid_is_named(wrong: dict[str, str]) -> None:
+    [name] = wrong
+    with pytest.raises(ValueError, match=f"HOLDFAST_IMAGES_{name.upper()} "):
+        Settings(**wrong)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"storage_url": "file:///srv/images"},
+        {"storage_url": "/srv/images"},
+        {"storage_url": "images"},
+        {"storage_url": "s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-1"},
+        {"cdn": "none"},
+        {"cdn": "E2QWRUHEXAMPLE", "cdn_endpoint_url": "http://127.0.0.1:4566"},
+        {"public_url": "https://example.com/service"},
+        {"access_key_id": "AK", "secret_access_key": "s"},
+    ],
+)
+def test_valid_settings_are_kept(right: dict[str, str]) -> None:
+    settings = Settings(**right)
+    assert {name: getattr(settings, name) for name in right} == right
+
+
 def test_an_invalid_default_is_an_invalid_setting() -> None:
     assert ext.section is not None
     with pytest.raises(Invalid, match="settings of extension 'images': HOLDFAST_IMAGES_WIDTHS or") as caught:

@@ -19,7 +19,6 @@ from holdfast.clock import turn
 from holdfast.errors import ObjectNotFound, StorageUnavailable
 from holdfast.model import Part, PartStatus
 from holdfast.workloads.images import objects
-from holdfast.workloads.images.cdn import NO_CDN
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.picture import Picture, PixelLimits, Rendered
 from holdfast.workloads.images.variants import MEDIA_TYPE, Variant, read_variants
@@ -184,7 +183,7 @@ async def _publish(
             if facts is not None:
                 await tx.run(ext.q.set_facts, id=image_id, **facts)
             await tx.run(ext.q.keep, keys=[folder])
-            if replaced and ext.settings.cdn not in NO_CDN:
+            if replaced and ext.settings.has_cdn:
                 await tx.enqueue("IMAGE_PURGE", image=image_id)
         await tx.run(ext.q.discard_of_job, job_id=ctx.job_id)
         await tx.complete(result)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from holdfast.errors import Conflict, Invalid, KeyReused, NotAcceptable, NotFound
 from holdfast.extend import Reply, Request, Tx, ranged
 from holdfast.workloads.images import objects
-from holdfast.workloads.images.cdn import NO_CDN
 from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
 from holdfast.workloads.images.negotiation import best_format
@@ -228,9 +227,9 @@ def _negotiated(rows: dict[str, Any], name: str, accept: str) -> Any:
 
 def _cached() -> str:
     """A CDN is purged when a variant is replaced; browsers are not."""
-    if ext.settings.cdn in NO_CDN:
-        return f"private, max-age={CACHE_SECONDS}"
-    return f"public, max-age={CACHE_SECONDS}, s-maxage={CDN_CACHE_SECONDS}"
+    if ext.settings.has_cdn:
+        return f"public, max-age={CACHE_SECONDS}, s-maxage={CDN_CACHE_SECONDS}"
+    return f"private, max-age={CACHE_SECONDS}"
 
 
 async def _served(row: Any, cached: str, headers: dict[str, str]) -> Response:

@@ -1,5 +1,6 @@
 """The settings of the image service: `HOLDFAST_IMAGES_*`, or `[images]` in holdfast.toml."""
 
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -7,6 +8,15 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.manifest import Secret
 from holdfast.workloads.images.variants import Variant, checked, read_variants
+
+_URL = r"https?://[^\s/?#]+(/[^\s?#]*)?"
+# Settings that are text of a certain form: the form, and how messages say it.
+_FORMS = {
+    "storage_url": (r"|(?!\w+://).+|file:///.+|s3://[^/?]+.*|memory://", "`file:///PATH` or `s3://BUCKET/PREFIX`"),
+    "public_url": (f"|{_URL}", "empty, or like https://images.example.com"),
+    "cdn": (r"|none|[A-Za-z0-9]{1,64}", "`none`, or the id of a distribution, such as E2QWRUHEXAMPLE"),
+    "cdn_endpoint_url": (f"|{_URL}", "empty, or like https://HOST:PORT"),
+}
 
 
 def _about(text: str, **bounds: Any) -> msgspec.Meta:
@@ -40,7 +50,16 @@ class Settings(msgspec.Struct):
 
     def __post_init__(self) -> None:
         """What is wrong is found when a process starts, not by the first upload."""
+        for name, (form, allowed) in _FORMS.items():
+            if not re.fullmatch(form, getattr(self, name)):
+                raise ValueError(f"HOLDFAST_IMAGES_{name.upper()} must be {allowed}")
+        if bool(self.access_key_id) != bool(self.secret_access_key):
+            raise ValueError("HOLDFAST_IMAGES_ACCESS_KEY_ID and HOLDFAST_IMAGES_SECRET_ACCESS_KEY are set together")
         self.default_variants()
+
+    @property
+    def has_cdn(self) -> bool:
+        return self.cdn not in ("", "none")
 
     def default_variants(self) -> list[Variant]:
         try:

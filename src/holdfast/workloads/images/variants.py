@@ -32,6 +32,10 @@ class Variant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     quality: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
 
 
+_EXAMPLE = (
+    '{"format": "jpeg|webp|avif|png", "width": 1..16383, "height": 1..16383, "fit": "inside|cover|contain", '
+    '"quality": 1..100, "name": "a-z 0-9 - _"}, with a width or a height'
+)
 _decode = msgspec.json.Decoder(list[Variant]).decode
 
 
@@ -39,8 +43,10 @@ def read_variants(text: str | bytes) -> list[Variant]:
     """The variants of a request. Raises `invalid_variants`."""
     try:
         return checked(_decode(text))
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(str(error)) from None
+    except msgspec.ValidationError as error:
+        raise _invalid(f"{error}; each is like {_EXAMPLE}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(f"they are a JSON list: {error}") from None
 
 
 def variants_json(variants: list[Variant]) -> str:
