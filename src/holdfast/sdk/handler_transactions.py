@@ -32,8 +32,8 @@ class HandlerDatabase:
     async def transaction(self, lease: Lease) -> AsyncIterator[HandlerTransaction]:
         """Raises `LeaseLost` if the lease is lost, at the beginning or at the end.
 
-        The job's row is locked only right before the commit: a long transaction must not block the heartbeat of its
-        worker.
+        The job's row is locked only right before the commit, unless the handler calls `hold`: a long transaction must
+        not block the heartbeat of its worker.
         """
         engine = await self._app.engine()
         async with transaction(engine.store) as tx:
@@ -94,6 +94,9 @@ class HandlerTransaction:
     async def wake(self, job_id: str) -> bool:
         return await self._engine.within(self._tx).wake(job_id, tenant=self._lease.tenant)
 
+    async def hold(self) -> None:
+        await self._engine.within(self._tx).hold(HeldLease(self._lease.id, self._lease.token))
+
     async def complete(self, result: Any = None) -> None:
         if self.completed is not None:
             raise Invalid("this transaction already completes the job", code="already_completed")
@@ -101,8 +104,8 @@ class HandlerTransaction:
 
     async def end(self) -> None:
         """The last statement before the commit: completes the job, or checks the lease."""
-        job_id, token = self._lease.id, self._lease.token
         if self.completed is None:
-            await self._engine.within(self._tx).hold(HeldLease(job_id, token))
+            await self.hold()
         else:
-            await self._engine.within(self._tx).complete(self._worker, Complete(job_id, token, self.completed.result))
+            done = Complete(self._lease.id, self._lease.token, self.completed.result)
+            await self._engine.within(self._tx).complete(self._worker, done)

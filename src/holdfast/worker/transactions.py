@@ -65,6 +65,11 @@ class JobTx(Protocol):
         """End another job with this transaction; see `Context.withdraw`."""
         ...
 
+    async def hold(self) -> None:
+        """Lock this job now and not only right before the commit; raises `LeaseLost` if the lease is lost. For a short
+        transaction that also writes rows which transitions of the job write: those lock the job first."""
+        ...
+
     async def complete(self, result: Any = None) -> None:
         """Complete this job with this transaction; the handler's return value is ignored then."""
         ...
@@ -101,4 +106,5 @@ class SyncJobTx:
     wake = blocking(JobTx.wake)
     cancel = blocking(JobTx.cancel)
     withdraw = blocking(JobTx.withdraw)
+    hold = blocking(JobTx.hold)
     complete = blocking(JobTx.complete)

@@ -3,14 +3,16 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
+from holdfast.sdk.handler_transactions import HandlerTransaction
 from holdfast.workloads.images import objects, processing
 from holdfast.workloads.images.service import app
 from tests.worker.in_process import until
 from tests.workloads.images.leftovers import leftovers, stored, swept, swept_when_due
 from tests.workloads.images.steps import Service, images_working, picture
-from tests.workloads.images.test_crashes import THREE, context
+from tests.workloads.images.test_crashes import THREE, context, held_at_publishing
 
 
 async def test_what_a_deleted_image_is_still_given_is_swept_later(
@@ -40,3 +42,44 @@ async def test_what_a_deleted_image_is_still_given_is_swept_later(
         assert len(await stored()) == 3
         await swept_when_due()
     assert await stored() == []
+
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+async def test_publishing_and_a_deletion_lock_in_the_same_order(
+    service: Service, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion comes when the execution has written its rows: it waits, and neither ends in a deadlock."""
+    accepted = await service.upload(picture(), params={"variants": THREE})
+    engine, postgres = await app.engine(), await asyncpg.connect(store_url)
+    one, other = [(await engine.workers.register()).id for _ in range(2)]
+    written, go_on = asyncio.Event(), asyncio.Event()
+    complete = HandlerTransaction.complete
+
+    async def held(tx: HandlerTransaction, result: Any = None) -> None:
+        written.set()
+        await go_on.wait()
+        await complete(tx, result)
+
+    async def is_waiting() -> bool:
+        return bool(await postgres.fetchval(WAITING))
+
+    monkeypatch.setattr(HandlerTransaction, "complete", held)
+    [lease] = await engine.claim(one, types=["IMAGE_PROCESS"])
+    async with held_at_publishing(monkeypatch) as publish:
+        publishing = asyncio.create_task(processing.make_variants(context(lease), accepted["imageId"]))
+        await until(publish.reached.is_set)
+        await service.served.http.delete(f"/images/{accepted['imageId']}")
+        [control] = await engine.claim(other, types=["IMAGE_DELETE"])
+        publish.set()
+        await until(written.is_set)
+        deletion = asyncio.create_task(app.handlers["IMAGE_DELETE"].function(context(control), accepted["imageId"]))
+        await until(is_waiting)
+        go_on.set()
+        published, _ = await asyncio.gather(publishing, deletion)
+    await postgres.close()
+    assert published["superseded"]
+    assert (await service.served.http.get(f"/images/{accepted['imageId']}")).status_code == 404
