@@ -2,19 +2,31 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound, ObjectChanged, ObjectNotFound, StorageError
-from holdfast.storage import Storage
-from holdfast.storage.bucket import PART_BYTES
-from holdfast.storage.objects import CHUNK_BYTES
+from holdfast.clock import turn
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    ObjectChanged,
+    ObjectNotFound,
+    StorageError,
+    StorageUnavailable,
+)
+from holdfast.storage import Storage, objects
+from holdfast.storage.bucket import PART_BYTES, Bucket
+from holdfast.storage.directory import Directory
+from holdfast.storage.objects import CHUNK_BYTES, Data
 
 MIB = 1 << 20
+AT_ONCE = 2
 ODD = "a folder/é ü%20#?+ &=;.txt"
 
 
@@ -251,6 +263,74 @@ async def test_concurrent_puts_from_the_same_storage_do_not_deadlock(storage: St
 
     await asyncio.gather(*(copied(n) for n in range(40)))
     assert len(await keys(storage, "copies")) == 40
+
+
+@pytest.fixture
+async def go_on(storage: Storage) -> AsyncIterator[asyncio.Event]:
+    """As many puts as there are threads wait for it."""
+    go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x"
+        begun.release()
+        await go_on.wait()
+
+    puts = [asyncio.create_task(storage.put(f"slow/{n}", slow())) for n in range(AT_ONCE)]
+    for _ in puts:
+        await begun.acquire()
+    yield go_on
+    go_on.set()
+    await asyncio.gather(*puts)
+
+
+@pytest.fixture
+def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (Bucket, Directory):
+        monkeypatch.setattr(backend, "puts_at_once", AT_ONCE)
+
+
+SMALL: dict[str, Callable[[], Data]] = {"bytes": lambda: b"x", "chunks": lambda: chunks(b"x", b"y")}
+
+
+@pytest.mark.usefixtures("few_threads")
+@pytest.mark.parametrize("small", SMALL.values(), ids=SMALL)
+class TestAllThreadsAreTaken:
+    async def test_a_put_waits_until_a_slow_one_ends(
+        self, storage: Storage, go_on: asyncio.Event, small: Callable[[], Data]
+    ) -> None:
+        waiting = [asyncio.create_task(storage.put(f"a/{n}", small())) for n in range(2 * AT_ONCE)]
+        await turn()
+        go_on.set()
+        await asyncio.gather(*waiting)
+        assert len(await keys(storage, "a")) == 2 * AT_ONCE
+
+    async def test_a_put_does_not_wait_for_long(
+        self,
+        storage: Storage,
+        go_on: asyncio.Event,
+        small: Callable[[], Data],
+        told: list[tuple[str, BaseException | None]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(objects, "PUT_WAIT_SECONDS", 0.01)
+        with pytest.raises(StorageUnavailable, match="busy with 2 uploads, the most at once; try again"):
+            await storage.put("a", small())
+        assert [type(error) for _, error in told] == [StorageUnavailable]
+        go_on.set()
+        await storage.put("b", small())
+        assert "a" not in await keys(storage)
+
+    async def test_a_canceled_put_does_not_begin(
+        self, storage: Storage, go_on: asyncio.Event, small: Callable[[], Data]
+    ) -> None:
+        task = asyncio.create_task(storage.put("a", small()))
+        await turn()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        await asyncio.gather(*(storage.put(f"b/{n}", small()) for n in range(2 * AT_ONCE)))
+        assert "a" not in await keys(storage)
 
 
 async def test_a_listing_contains_the_objects_of_a_folder(storage: Storage) -> None:

@@ -37,10 +37,12 @@ class ObjectInfo:
 
 
 class Backend(Protocol):
-    """Keys are validated already. `name`: the bucket in metrics. `url`: without secrets."""
+    """Keys are validated already. `name`: the bucket in metrics. `url`: without secrets. `puts_at_once`: each has
+    a thread, also while it waits for its source."""
 
     name: str
     url: str
+    puts_at_once: int
 
     def head(self, key: str) -> ObjectInfo: ...
 

@@ -53,6 +53,8 @@ def obstore() -> Any:
 
 
 class Bucket:
+    puts_at_once = 128  # measured: 5.3 MiB each, when it has a whole part
+
     def __init__(self, store: Any, name: str, url: str) -> None:
         self._obstore, self._store = obstore(), store
         self.name, self.url = name, url

@@ -48,6 +48,7 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 class Directory:
     name = "directory"
+    puts_at_once = 256  # measured: 0.3 MiB each
 
     def __init__(self, root: Path, ids: Ids) -> None:
         self._root, self._ids = root.absolute(), ids

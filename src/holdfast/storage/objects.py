@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import ObjectChanged, ObjectNotFound, StorageError
+from holdfast.errors import ObjectChanged, ObjectNotFound, StorageError, StorageUnavailable
 from holdfast.storage.backend import Backend, Description, ObjectInfo
 from holdfast.storage.checks import as_bytes, check_size
 from holdfast.storage.chunk_queue import ChunkQueue
 
 CHUNK_BYTES = 1 << 20  # each thread may hold one or two of them
-CALLS, PUTS = 8, 32  # threads; a put that waits for its source must not block reads
+CALLS = 8  # threads, besides those of puts: a put that waits for its source must not block reads
+PUT_WAIT_SECONDS = 10.0  # for a thread
 
 T = TypeVar("T")
 Data = bytes | AsyncIterable[bytes] | Path
@@ -61,7 +62,7 @@ class Objects:
         self.backend, self.clock, self.watch = backend, clock, watch
         self._is_closed = False
         self._calls = ThreadPoolExecutor(CALLS, "holdfast-storage")
-        self._puts = ThreadPoolExecutor(PUTS, "holdfast-storage-put")
+        self._puts = ThreadPoolExecutor(backend.puts_at_once, "holdfast-storage-put")
 
     async def put(self, key: str, data: Data, description: Description, size: int | None = None) -> ObjectInfo:
         with self._watched("put"):
@@ -76,13 +77,13 @@ class Objects:
             return await self._put_chunks(key, data, description, size)
         whole = as_bytes(data)
         check_size(key, len(whole), size)
-        return await self._start(self._puts, self.backend.put, key, [whole], description, len(whole)), len(whole)
+        return await self._put_in_thread(key, [whole], description, len(whole)), len(whole)
 
     async def _put_chunks(
         self, key: str, chunks: AsyncIterable[bytes], description: Description, size: int | None
     ) -> tuple[str, int]:
         queue, stored = ChunkQueue(), 0
-        done = self._start(self._puts, self.backend.put, key, queue, description, size or 0)
+        done = asyncio.create_task(self._put_in_thread(key, queue, description, size or 0))
         done.add_done_callback(queue.abandoned)
         try:
             async for given in chunks:
@@ -101,6 +102,20 @@ class Objects:
             raise
         queue.end()
         return await done, stored
+
+    async def _put_in_thread(self, key: str, chunks: Iterable[bytes], description: Description, size: int) -> str:
+        self._check_open()
+        started = self._puts.submit(self.backend.put, key, chunks, description, size)
+        done = asyncio.wrap_future(started)
+        try:
+            await asyncio.wait([done], timeout=PUT_WAIT_SECONDS)
+        except asyncio.CancelledError:
+            done.cancel()
+            raise
+        if started.cancel():  # no thread has begun with it
+            message = f"object storage is busy with {self.backend.puts_at_once} uploads, the most at once; try again"
+            raise self._error(message, StorageUnavailable)
+        return await done
 
     async def _of_file(self, path: Path) -> AsyncIterator[bytes]:
         file: BinaryIO = await self._call(path.open, "rb")
@@ -156,12 +171,15 @@ class Objects:
         self._puts.shutdown(wait=False)
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        return await self._start(self._calls, function, *arguments)
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._calls, function, *arguments)
 
-    def _start(self, threads: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    def _check_open(self) -> None:
         if self._is_closed:
-            raise StorageError("object storage was closed", full=f"{self.backend.url}: object storage was closed")
-        return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+            raise self._error("object storage was closed")
+
+    def _error(self, message: str, kind: type[StorageError] = StorageError) -> StorageError:
+        return kind(message, full=f"{self.backend.url}: {message}")
 
     @contextmanager
     def _watched(self, operation: str) -> Iterator[None]:
