@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # Holdfast without an app: `docker build --tag holdfast:0.1.0 .`. Your own image starts with `FROM holdfast:0.1.0` and
 # copies your modules to /app; docs/operate/deploy.md shows it. Every package is pinned and checked by its hash.
-#   --build-arg PINS=all   with all extras: redis, nats, sqs, storage, traces
+#   --build-arg PINS=all   with all extras: redis, nats, sqs, storage, images, traces
 ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim AS build

@@ -18,7 +18,19 @@ SOURCE = Path(next(iter(holdfast.__path__)))
 
 
 def error_codes() -> set[str]:
-    return codes_in(path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py")))
+    faults = (path.read_text(encoding="utf-8") for path in SOURCE.rglob("faults.py"))
+    return codes_in(path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))).union(
+        *map(_constants, faults)
+    )
+
+
+def _constants(module: str) -> set[str]:
+    """Of a module that declares codes."""
+    return {
+        str(node.value.value)
+        for node in ast.parse(module).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
 
 
 def codes_in(modules: Iterable[str]) -> set[str]:
