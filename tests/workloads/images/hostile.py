@@ -25,6 +25,7 @@ TOO_MANY_FRAMES = (422, "image_too_many_frames")
 CORRUPT = (422, "corrupt_image")
 COMPLETED = "completed"
 FAILED = "corrupt_image"
+TOO_MUCH_WORK = "image_too_many_pixels"  # which shows only in the file as a whole
 
 SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"><script>alert(document.cookie)</script></svg>"""
 XXE = b"""<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a SYSTEM "file:///etc/passwd">]><svg>&a;</svg>"""
@@ -114,6 +115,19 @@ def jpeg_second_size() -> bytes:
     return b.jpeg_with(b.segment(0xC0, struct.pack(">BHHB", 8, 8, 8, 1) + b"\1\x11\0"), b.jpeg_of_size(60_000, 60_000))
 
 
+def jpeg_scans(count: int, side: int = 4000) -> bytes:
+    """Its last scan is repeated, at most 141 bytes which say that no pixel changes."""
+    file = io.BytesIO()
+    Image.new("L", (side, side), 128).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    last = data.rindex(b"\xff\xda")
+    return data[:-2] + data[last:-2] * (count - data.count(b"\xff\xda")) + data[-2:]
+
+
+def jpeg_with_many_scans_in_a_comment() -> bytes:
+    return b.jpeg_with(b.segment(0xFE, b"\xff\xda\0\2" * 1000))
+
+
 def webp_frames(count: int, width: int, height: int) -> bytes:
     chunks = [b.webp_canvas(width, height, flags=0x02), b.webp_chunk(b"ANIM", bytes(6))]
     return b.riff(*chunks, *[b.webp_frame()] * count)
@@ -127,6 +141,8 @@ BOMBS = [
     Hostile("png_with_profile_bomb", png_profile_bomb, after=FAILED),
     Hostile("jpeg_of_65535_squared", lambda: b.jpeg_of_size(65_535, 65_535), TOO_MANY_PIXELS),
     Hostile("jpeg_with_a_second_size", jpeg_second_size, TOO_MANY_PIXELS),
+    Hostile("jpeg_of_300_scans", lambda: jpeg_scans(300), after=TOO_MUCH_WORK),
+    Hostile("jpeg_of_600_small_scans", lambda: jpeg_scans(600, side=40), after=TOO_MUCH_WORK),
     Hostile("gif_with_huge_screen", lambda: b.gif(65_535, 65_535, b.gif_frame()), TOO_MANY_PIXELS),
     Hostile("gif_with_frame_beyond_its_screen", lambda: b.gif(1, 1, b.gif_frame(20_000, 20_000)), TOO_MANY_PIXELS),
     Hostile("gif_of_100000_frames", lambda: b.gif(1, 1, b.gif_frame() * 100_000), TOO_MANY_FRAMES),
@@ -371,6 +387,8 @@ UNUSUAL = [
     Hostile("jpeg_with_orientation_99", lambda: jpeg_exif(b"Exif\0\0" + b.exif(99)), after=COMPLETED),
     Hostile("jpeg_with_circular_exif", lambda: jpeg_exif(exif_loop()), after=COMPLETED),
     Hostile("jpeg_with_exif_in_itself", lambda: jpeg_exif(exif_pointer_loop()), after=COMPLETED),
+    Hostile("jpeg_of_40_scans", lambda: jpeg_scans(40, side=400), after=COMPLETED),
+    Hostile("jpeg_with_many_scans_in_a_comment", jpeg_with_many_scans_in_a_comment, after=COMPLETED),
     Hostile("tiff_with_circular_pages", tiff_loop, after=COMPLETED),
     Hostile("bmp_from_the_top_down", lambda: b.bmp(4, -4, bytes(48)), after=COMPLETED),
     Hostile("gif_without_screen", lambda: b.gif(0, 0, b.gif_frame()), after=COMPLETED),

@@ -4,6 +4,9 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
+from holdfast.workloads.images.service import app
 from tests.worker.in_process import until
 from tests.workloads.images.hostile import HOSTILE, Hostile
 from tests.workloads.images.steps import ON_SQLITE, Service, images_working, picture
@@ -47,6 +50,21 @@ def peak_of_children() -> int:
         if "child_main" in Path(status.parent, "cmdline").read_text(errors="replace"):
             peaks.append(int(lines.get("VmHWM", "0 kB").split()[0]) * 1024)
     return max(peaks)
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("job_type", ["IMAGE_PROCESS", "IMAGE_REPROCESS"])
+async def test_an_image_that_used_up_its_cpu_time_is_not_tried_again(service: Service, job_type: str) -> None:
+    """Each attempt would take as long."""
+    accepted = await service.upload(picture())
+    if job_type == "IMAGE_REPROCESS":
+        await service.served.http.post(f"/images/{accepted['imageId']}/reprocess", json={})
+    engine = await app.engine()
+    worker = (await engine.workers.register()).id
+    [lease] = await engine.claim(worker, types=[job_type])
+    await engine.fail(worker, lease.id, lease.token, "E_CPU_LIMIT")
+    image = await service.image(accepted["imageId"])
+    assert (image["status"], image["error"]["code"]) == ("failed", "E_CPU_LIMIT")
 
 
 async def is_processing(service: Service, image_id: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ from holdfast.workloads.images.faults import (
 )
 
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "TIFF", "BMP")
+# Encoders make about 10 scans. Of an image with the most pixels that are allowed, 32 take a few seconds.
+_SCANS_MAX, _SCANS_OF_LARGEST = 500, 32
+_MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")  # of a JPEG; others have no segment, or are image data
+_END_OF_IMAGE, _START_OF_SCAN = b"\xd9", b"\xda"
 _ANIMATED = ("GIF", "WEBP", "AVIF", "PNG")  # the others have pages, or the previews of a camera
 
 
@@ -107,6 +112,29 @@ def count_frames(image: ImageFile.ImageFile, limits: PixelLimits) -> int:
             f"the frames have {frames * pixels} pixels together; at most {limits.max_animation_pixels} are allowed",
         )
     return frames
+
+
+def check_scans(source: bytes | Path, image: ImageFile.ImageFile, limits: PixelLimits) -> None:
+    """Each scan of a progressive JPEG visits all pixels, and may take only a few bytes of the file."""
+    if image.format not in ("JPEG", "MPO"):
+        return
+    data = source if isinstance(source, bytes) else source.read_bytes()
+    most = min(_SCANS_MAX, _SCANS_OF_LARGEST * limits.max_pixels // (image.width * image.height))
+    if data.count(b"\xff\xda") > most and (scans := _count_scans(data)) > most:
+        raise ImageFault(
+            TOO_MANY_PIXELS,
+            f"the image has {scans} scans of {image.width} x {image.height} pixels;"
+            f" at most {most} are allowed for this size",
+        )
+
+
+def _count_scans(data: bytes) -> int:
+    """Segments are passed over: what looks like a scan there, as in a thumbnail, is none."""
+    scans, at = 0, 2
+    while (found := _MARKER.search(data, at)) and found[1] != _END_OF_IMAGE:
+        scans += found[1] == _START_OF_SCAN
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2])
+    return scans
 
 
 def first_frame(image: ImageFile.ImageFile) -> int:

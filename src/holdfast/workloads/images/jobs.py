@@ -11,7 +11,7 @@ from holdfast.extend import Tx
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import purge_images
 from holdfast.workloads.images.extension import ext
-from holdfast.workloads.images.outcomes import TREATED, counted, reported
+from holdfast.workloads.images.outcomes import TREATED, TREATED_IN_PROCESSING, counted, reported
 from holdfast.workloads.images.processing import LEFTOVER_SECONDS, make_variants
 from holdfast.workloads.images.variants import Variant
 
@@ -32,7 +32,7 @@ PROCESSING: dict[str, Any] = {
     "cpu_seconds": CPU_SECONDS,
     "concurrency": 16,
     "max_attempts": ATTEMPTS,
-    "errors": TREATED,
+    "errors": TREATED_IN_PROCESSING,
 }
 
 

@@ -12,8 +12,10 @@ from holdfast.workloads.images.cdn import CdnUnavailable
 from holdfast.workloads.images.extension import processing_errors
 from holdfast.workloads.images.faults import MESSAGES, ORIGINAL_MISSING, OUT_OF_MEMORY, ImageFault
 
-# How the platform treats the codes of transient errors that want a longer pause.
+# How the platform treats the codes of errors: the throttled ones want a longer pause.
 TREATED: dict[str, Literal["throttled"]] = {"storage_throttled": "throttled", "cdn_throttled": "throttled"}
+# A process that used up its CPU time would do so again: the image is decoded anew in each attempt.
+TREATED_IN_PROCESSING = {**TREATED, "E_CPU_LIMIT": "permanent"}
 
 
 @contextmanager

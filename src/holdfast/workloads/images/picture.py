@@ -12,6 +12,7 @@ from PIL import Image, ImageFile
 from holdfast.workloads.images.color import in_srgb, simplified, to_srgb
 from holdfast.workloads.images.decode import (
     PixelLimits,
+    check_scans,
     count_frames,
     decoding,
     first_frame,
@@ -77,6 +78,7 @@ class Picture:
     def _read(self, image: ImageFile.ImageFile, largest: Sequence[Variant] | None) -> None:
         self.format = _FORMAT.get(str(image.format), str(image.format).lower())
         self.frames = count_frames(image, self._limits)
+        check_scans(self._source, image, self._limits)
         self._turn = orientation(image)
         self.width, self.height = image.size[::-1] if self._turn in _TRANSPOSED else image.size
         profile = image.info.get("icc_profile")
