@@ -6,12 +6,16 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast import Retry
+from holdfast.errors import ObjectNotFound, StorageError, StorageUnavailable
 from holdfast.sdk.handler_transactions import HandlerTransaction
 from holdfast.workloads.images import objects, processing
+from holdfast.workloads.images.outcomes import outcome_of
 from holdfast.workloads.images.service import app
+from tests.servers.s3 import S3Server
 from tests.worker.in_process import until
 from tests.workloads.images.leftovers import leftovers, stored, swept, swept_when_due
-from tests.workloads.images.steps import Service, images_working, picture
+from tests.workloads.images.steps import Service, Sets, images_working, picture
 from tests.workloads.images.test_crashes import THREE, context, held_at_publishing
 
 
@@ -42,6 +46,44 @@ async def test_what_a_deleted_image_is_still_given_is_swept_later(
         assert len(await stored()) == 3
         await swept_when_due()
     assert await stored() == []
+
+
+async def test_an_empty_volume_is_an_outage_and_no_missing_original(service: Service) -> None:
+    """The directory is there, but what should be mounted is not: for the storage, the object is just missing."""
+    accepted = await service.upload(picture(), params={"variants": THREE})
+    engine = await app.engine()
+    [lease] = await engine.claim((await engine.workers.register()).id, types=["IMAGE_PROCESS"])
+    mounted = service.folder.rename(service.folder.with_name("mounted"))
+    for make_root in (lambda: None, service.folder.mkdir):
+        make_root()
+        with pytest.raises(StorageUnavailable) as raised:
+            await processing.make_variants(context(lease), accepted["imageId"])
+        assert isinstance(outcome_of(raised.value), Retry)
+    service.folder.rmdir()
+    mounted.rename(service.folder)
+    await processing.make_variants(context(lease), accepted["imageId"])
+    assert (await service.image(accepted["imageId"]))["status"] == "completed"
+
+
+async def test_an_original_that_is_missing_among_others_is_permanent(service: Service) -> None:
+    lost, kept = [await service.upload(picture(width), params={"variants": THREE}) for width in (20, 30)]
+    (service.folder / objects.original_key(lost["imageId"])).unlink()
+    async with images_working():
+        images = [await service.ended(image["imageId"]) for image in (lost, kept)]
+    assert [image["status"] for image in images] == ["failed", "completed"]
+    assert images[0]["error"]["code"] == "original_missing"
+
+
+async def test_a_missing_bucket_is_an_outage_and_no_missing_original(
+    s3_server: S3Server, images_settings: Sets
+) -> None:
+    url = f"s3://not-there?endpoint={s3_server.url}&region=us-east-1"
+    images_settings(storage_url=url, **S3Server.credentials)
+    with pytest.raises(ObjectNotFound):
+        await objects.storage().read("originals/a")
+    with pytest.raises(StorageError, match="has no such bucket") as raised:
+        await processing._read("originals/a")
+    assert isinstance(outcome_of(raised.value), Retry)
 
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
