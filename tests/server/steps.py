@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
@@ -67,17 +67,13 @@ async def serving(
     from holdfast.assembly.server import open_server
 
     settings = {"admin_secret": SECRET, **settings}
+    parts = AppParts() if app is None else app.parts()
     if app is not None:
         await migrate(url, app.extensions.values())
     async with (
         open_server(
             Settings(database_url=url, **settings),
-            AppParts(
-                lifecycles=lifecycles or (Lifecycles() if app is None else app.lifecycles),
-                clock=clock or Clock(),
-                extensions=() if app is None else tuple(app.extensions.values()),
-                hooks=None if app is None else app.hooks(),
-            ),
+            replace(parts, lifecycles=lifecycles or parts.lifecycles, clock=clock or Clock(), reference=""),
             allow_local=is_loopback(host),
         ) as server,
         AsyncExitStack() as stack,

@@ -50,6 +50,7 @@ class AppParts:
     hooks: Hooks | None = None  # of the extensions
     key_functions: Callable[[str], KeyFunctions] = lambda _: NO_KEY_FUNCTIONS  # by job type
     named_limits: Mapping[str, Limit] = field(default_factory=dict)
+    job_scopes: Mapping[str, str] = field(default_factory=dict)  # that creating a job over HTTP needs, by job type
 
 
 async def open_engine(

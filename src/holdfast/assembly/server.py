@@ -12,11 +12,13 @@ from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.dispatch.listener import Listener
 from holdfast.engine import Created, Engine
+from holdfast.engine.cancel import CONTROL
 from holdfast.engine.insert import CheckedJob
 from holdfast.extend import Extension
 from holdfast.ids import Ids
 from holdfast.maintenance.maintainer import Maintainer, WorkerEventRecorder
 from holdfast.maintenance.rotation import Rotation
+from holdfast.model.key import Scope
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.tracing import traces
 from holdfast.server.api.cursors import Cursors
@@ -109,6 +111,7 @@ def _server_state(
         dispatch=opened.dispatch,
         extension_routes=[route for each in extensions for route in each.routes],
         mounts=[one for each in extensions for one in each.mounts],
+        job_scopes={CONTROL: Scope.JOBS_CANCEL, **app.job_scopes},
         about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
         health_fields=[probe for each in extensions for probe in each.health_fields],
         extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],

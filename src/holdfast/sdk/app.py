@@ -181,6 +181,7 @@ class App(Definitions):
             hooks=self.hooks(),
             key_functions=self._key_functions,
             named_limits=self.named_limits,
+            job_scopes={name: each.scope for name, each in self.handlers.items() if each.scope is not None},
         )
 
     def _key_functions(self, job_type: str) -> KeyFunctions:

@@ -14,6 +14,7 @@ from holdfast.engine import Created
 from holdfast.errors import Invalid, InvalidField
 from holdfast.lifecycle import Lifecycles, Policy
 from holdfast.model import JobType, NewJob
+from holdfast.model.key import Scope, extension_of
 from holdfast.model.limits import JobLimits, KeyFunction, KeyFunctions, Limit, check_units, units_of
 from holdfast.model.names import quoted
 from holdfast.observe.extension_metrics import Metrics
@@ -204,6 +205,7 @@ class Definitions(CeleryNames, ABC):
         burst_per_key: float | None = None,
         limits: Names | Mapping[str, int] = (),
         fairness_key: str | KeyFunction | None = None,
+        scope: str | None = None,
         **policy: Unpack[PolicyKnobs],
     ) -> JobDecorator:
         """Make a function the handler of a job type, by default of its own name.
@@ -213,7 +215,7 @@ class Definitions(CeleryNames, ABC):
         `concurrency` and `rate` ("10/s", "600/min") bound its jobs in all workers together; with `_per_key`, those of
         each `limit_key`: a field of the payload, or a function of it. `limits` names limits that it shares with others
         (`app.limit`), as a list, or with the units that a job takes: `{"gpu": 3}`. Claims take turns between the keys
-        that `fairness_key` gives.
+        that `fairness_key` gives. Creating it over HTTP needs a key with `scope`, besides `jobs:create`.
         Any other field of the policy can be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
         """
         if callable(name):
@@ -249,9 +251,10 @@ class Definitions(CeleryNames, ABC):
             where = _isolation(isolation, function, job_type)
             _check_limits(job_type, where, memory_mb=memory_mb, cpu_seconds=cpu_seconds)
             memory_bytes = None if memory_mb is None else int(memory_mb * 2**20)
-            signature, owner = Signature(function, job_type), (self.metrics, self.extension, keys)
+            signature, owner = Signature(function, job_type), (self.metrics, self.extension, keys, scope)
             for field, key in (("limit_key", limit_key), ("fairness_key", fairness_key)):
                 _check_key_field(job_type, field, key, signature)
+            _check_scope(job_type, scope, self.extension)
             return self._define(Handler(declared, function, signature, where, codes, memory_bytes, cpu_seconds, *owner))
 
         return define
@@ -280,6 +283,15 @@ class Definitions(CeleryNames, ABC):
 _OPTIONS = [
     name for name, word in inspect.signature(Definitions.job).parameters.items() if word.kind is word.KEYWORD_ONLY
 ]
+
+
+def _check_scope(job_type: str, scope: str | None, extension: str) -> None:
+    """One of the core, or of the extension that defines the job; an app may name those of its extensions."""
+    if scope is None or scope in list(Scope):
+        return
+    owner = extension_of(scope)
+    if owner is None or extension not in ("", owner):
+        raise Invalid(f"job type {job_type!r}: {quoted(scope)} is no scope that it can need", code="invalid_scope")
 
 
 def _isolation(wanted: str | None, function: Callable[..., Any], job_type: str) -> Isolation:

@@ -66,6 +66,7 @@ class ServerState:
     dispatch: Dispatch | None = None  # None: no broker, hints go through the database
     extension_routes: Sequence[Route] = ()
     mounts: Sequence[Mount] = ()
+    job_scopes: Mapping[str, str] = field(default_factory=dict)  # that creating a job of a type needs
     about_scopes: Mapping[str, str] = field(default_factory=dict)  # descriptions of extension scopes
     routes: tuple[Route, ...] = ()  # set by `HttpApp`
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by extension

@@ -40,6 +40,7 @@ class Handler:
     metrics: Metrics = NO_METRICS  # those of the extension that defines it
     extension: str = ""  # the name of the extension; empty: the app itself defines it
     keys: KeyFunctions = NO_KEY_FUNCTIONS
+    scope: str | None = None  # of the keys that may create such a job over HTTP
 
     @property
     def name(self) -> str:

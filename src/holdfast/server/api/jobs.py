@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast.engine import Created, Filter
-from holdfast.engine.cancel import CONTROL
 from holdfast.engine.insert import checked
 from holdfast.engine.reads.states import STATUSES, state_filter
 from holdfast.errors import (
@@ -23,7 +22,6 @@ from holdfast.errors import (
 )
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
-from holdfast.model.key import Scope
 from holdfast.observe.trace_context import carried
 from holdfast.server.api.prefer_wait import applied, read_job, wait_seconds, wait_until
 from holdfast.server.api.views import etag, job_view
@@ -86,9 +84,11 @@ async def create_batch(server: ServerState, request: HttpRequest) -> Reply:
 
 
 async def _check(server: ServerState, request: HttpRequest, jobs: list[NewJob]) -> None:
-    """Reject jobs that no worker could run. A job that cancels others needs the scope to cancel."""
-    if not request.caller.may(Scope.JOBS_CANCEL) and any(job.type == CONTROL for job in jobs):
-        raise Forbidden(f"creating a {CONTROL} job needs the scope {Scope.JOBS_CANCEL}")
+    """Reject jobs that no worker could run, and those of types that need a scope which the key does not have."""
+    for job in jobs:
+        scope = server.job_scopes.get(job.type)
+        if scope is not None and not request.caller.may(scope):
+            raise Forbidden(f"creating a {job.type} job needs the scope {scope}")
     await server.engine.job_types.check(jobs, refuse_unknown=server.settings.unknown_job_types == "refuse")
 
 
