@@ -17,7 +17,7 @@ SECRET_BYTES_MIN = 16
 SECONDS_MAX = 7 * 86_400  # the limit of S3
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
 
-_TOKEN = re.compile(r"1\.(\d{1,12})\.([0-9a-f]{64})")
+_TOKEN = re.compile(r"1\.([1-9][0-9]{0,11})\.([0-9a-f]{64})")
 
 
 def check_terms(method: str, seconds: int) -> None:

@@ -161,6 +161,27 @@ async def test_a_form_without_a_file_is_400(service: Service) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "file_missing")
 
 
+@pytest.mark.parametrize("twice", ["file", "variants", "query"])
+async def test_what_is_sent_twice_is_400_and_nothing_is_kept(service: Service, twice: str) -> None:
+    fields: list[tuple[str, Any]] = [("file", ("a.png", picture()))]
+    fields += [("file", ("b.png", picture()))] if twice == "file" else [("variants", (None, SMALL))]
+    fields += [("variants", (None, SMALL))] if twice == "variants" else []
+    query = {"variants": SMALL} if twice == "query" else {}
+    answer = await service.served.http.post("/images", files=fields, params=query)
+    assert (answer.status_code, answer.json()["code"]) == (400, "conflicting_input")
+    assert (await service.served.http.get("/images")).json()["images"] == []
+    async with images_working():
+        await (await sweep.enqueue()).result(60)
+    assert service.files() == []
+
+
+@pytest.mark.parametrize("text", [b"[" + b" " * 70_000 + b"]", b"\xff\xfe"])
+async def test_a_field_that_cannot_be_variants_is_422(service: Service, text: bytes) -> None:
+    files = [("file", ("a.png", picture())), ("variants", (None, text))]
+    answer = await service.served.http.post("/images", files=files)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_variants")
+
+
 async def test_a_file_that_is_broken_behind_its_header_fails(service: Service) -> None:
     async with images_working():
         image = await service.made(picture(300, 300)[:300])
@@ -256,6 +277,9 @@ async def test_ranges_etags_and_content_negotiation(service: Service) -> None:
         "image/webp,*/*;q=0.8": "webp",
         "image/avif;q=0.1,image/webp": "webp",
         "*/*": "jpeg",
+        "image/webp;q=0.5,*/*;q=0.8": "jpeg",
+        "image/avif;q=0.1,image/*": "jpeg",
+        "image/avif;q=nan,image/webp;q=0.2": "webp",
         "image/jpeg": "jpeg",
         "": "jpeg",
     }.items():
@@ -305,6 +329,9 @@ async def test_images_are_listed_in_pages_and_by_status(service: Service) -> Non
         answer = await service.served.http.get("/images", params={"status": status})
         assert len(answer.json()["images"]) == count
     assert (await service.served.http.get("/images", params={"status": "PENDING"})).status_code == 422
+    for cursor in ("", "x", "\0", f"{made[0]}0"):
+        answer = await service.served.http.get("/images", params={"cursor": cursor})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_cursor"), cursor
 
 
 @pytest.mark.postgres
@@ -349,6 +376,15 @@ def variant(width: int) -> dict[str, Any]:
     return {"width": width, "format": "webp"}
 
 
+async def test_signed_urls_end_with_the_request_to_delete(service: Service) -> None:
+    async with images_working():
+        image = await service.made(picture(), params={"variants": SMALL})
+    url = image["variants"][0]["url"]
+    assert (await get(service, url)).status_code == 200
+    await service.served.http.delete(f"/images/{image['imageId']}")
+    assert ((await get(service, url)).status_code, (await get(service, url)).json()["code"]) == (404, "no_variant")
+
+
 async def test_a_deleted_image_is_gone_with_its_files(service: Service) -> None:
     async with images_working():
         image = await service.made(picture(), params={"variants": SMALL})
@@ -356,6 +392,7 @@ async def test_a_deleted_image_is_gone_with_its_files(service: Service) -> None:
         answer = await service.served.http.delete(path)
         assert (answer.status_code, await service.gone(image["imageId"])) == (202, True)
         assert (await service.served.http.delete(path)).status_code == 404
+        assert answer.headers["location"] == f"/jobs/{answer.json()['jobId']}"
         assert (await service.job(answer.json()["jobId"]))["status"] == "COMPLETED"
     for url in (path, f"{path}/w16.webp", image["variants"][0]["url"]):
         assert (await get(service, url)).status_code == 404
@@ -377,6 +414,18 @@ async def test_a_queued_image_is_canceled_by_a_control_job(service: Service) -> 
     assert repeated.status_code == 202
 
 
+async def test_a_cancel_ends_no_job_that_was_created_after_it(service: Service) -> None:
+    accepted = await service.upload(picture(), params={"variants": SMALL})
+    path = f"/images/{accepted['imageId']}"
+    cancel = await service.served.http.post(f"{path}/cancel")
+    assert cancel.headers["location"] == f"/jobs/{cancel.json()['jobId']}"
+    again = await service.served.http.post(f"{path}/reprocess", json={})
+    async with images_working(concurrency=1):
+        assert (await service.job(cancel.json()["jobId"]))["status"] == "COMPLETED"
+        image = await service.ended(accepted["imageId"])
+    assert (image["status"], image["jobId"]) == ("completed", again.json()["jobId"])
+
+
 async def test_a_completed_image_has_nothing_to_cancel(service: Service) -> None:
     async with images_working():
         image = await service.made(picture(), params={"variants": SMALL})
@@ -387,11 +436,13 @@ async def test_a_completed_image_has_nothing_to_cancel(service: Service) -> None
 async def test_control_jobs_can_be_created_as_jobs_and_name_images_of_the_tenant_only(service: Service) -> None:
     accepted = await service.upload(picture(), params={"variants": SMALL})
     body = {"jobType": "IMAGE_DELETE", "payload": {"image": accepted["imageId"]}}
-    _, foreign = await service.served.engine.keys.create(NewKey(tenant="other"))
-    assert (await service.served.http.post("/jobs", json=body, headers=bearer(foreign))).status_code == 404
-    _, own = await service.served.engine.keys.create(NewKey())
-    answer = await service.served.http.post("/jobs", json=body, headers=bearer(own))
-    assert answer.status_code == 202
+    _, without = await service.served.engine.keys.create(NewKey())
+    for headers, status in (
+        (bearer(without), 403),
+        (await writer_of(service, "other"), 404),
+        (await writer_of(service, "default"), 202),
+    ):
+        assert (await service.served.http.post("/jobs", json=body, headers=headers)).status_code == status
     async with images_working():
         await until(lambda: service.files() == [])
 
@@ -415,8 +466,14 @@ async def test_a_cdn_is_purged_for_images_of_the_tenant_only(service: Service) -
     accepted = await service.upload(picture(), params={"variants": SMALL})
     body = {"jobType": "IMAGE_PURGE", "payload": {"image": accepted["imageId"]}}
     for tenant, status in (("other", 404), ("default", 202)):
-        _, key = await service.served.engine.keys.create(NewKey(tenant=tenant))
-        assert (await service.served.http.post("/jobs", json=body, headers=bearer(key))).status_code == status, tenant
+        answer = await service.served.http.post("/jobs", json=body, headers=await writer_of(service, tenant))
+        assert answer.status_code == status, tenant
+
+
+async def writer_of(service: Service, tenant: str) -> dict[str, str]:
+    scopes = ["jobs:create", "images:write"]
+    _, key = await service.served.engine.keys.create(NewKey(scopes=scopes, tenant=tenant))
+    return bearer(key)
 
 
 async def test_a_deletion_that_failed_is_redriven(service: Service) -> None:

@@ -62,6 +62,10 @@ class Request:
         what is not read of a part is skipped when the next one is requested."""
         return self._streamed_body().parts(max_parts=max_parts)
 
+    def set_upload_type(self, media_type: str) -> None:
+        """What the uploaded file really is, for the metric `upload_size_bytes`; by default, what the client says."""
+        self._streamed_body().upload_type = media_type
+
     def _streamed_body(self) -> StreamedBody:
         if self._asked.streamed_body is None:
             raise TypeError("the body of this route is a type; declare a media type to stream it")

@@ -29,6 +29,7 @@ class StreamedBody:
         self._size, self._over, self._waited = 0, False, 0.0
         self.failure: HoldfastError | None = None
         self.disconnected = False  # the client has disconnected
+        self.upload_type: str | None = None  # of the uploads; None: what the client says
         self._form: FormData | None = None
         self._parts: FormParts | None = None
         self._content_type = headers.get(b"content-type", b"")
@@ -110,6 +111,9 @@ class StreamedBody:
     @property
     def uploads(self) -> list[tuple[int, str]]:
         """Size and type of each file of a form, else of the whole body."""
+        return [(size, self.upload_type or kind) for size, kind in self._uploads()]
+
+    def _uploads(self) -> list[tuple[int, str]]:
         if self._form is not None:
             files = [value for _, value in self._form.multi_items() if isinstance(value, UploadFile)]
             return [(file.size or 0, file.content_type or "") for file in files]

@@ -10,7 +10,7 @@ from holdfast.errors import NotFound
 from holdfast.extend import Tx
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import purge_images
-from holdfast.workloads.images.extension import ext
+from holdfast.workloads.images.extension import WRITE, ext
 from holdfast.workloads.images.outcomes import TREATED, TREATED_IN_PROCESSING, counted, reported
 from holdfast.workloads.images.processing import LEFTOVER_SECONDS, make_variants
 from holdfast.workloads.images.variants import Variant
@@ -23,7 +23,13 @@ ATTEMPTS = 12  # with pauses of about 20 minutes together: the default of 5 does
 SWEPT_AT_ONCE = 200
 SWEEP_SECONDS = 60.0
 UNFINISHED_SECONDS = 43_200.0  # what was not written to for so long is of a process that was killed
-CONTROL: dict[str, Any] = {"queue": QUEUE, "lifecycle": "images", "max_attempts": 20, "errors": TREATED}
+CONTROL: dict[str, Any] = {
+    "queue": QUEUE,
+    "lifecycle": "images",
+    "max_attempts": 20,
+    "errors": TREATED,
+    "scope": WRITE,
+}
 PROCESSING: dict[str, Any] = {
     "queue": QUEUE,
     "lifecycle": "images",
@@ -32,6 +38,7 @@ PROCESSING: dict[str, Any] = {
     "cpu_seconds": CPU_SECONDS,
     "concurrency": 16,
     "max_attempts": ATTEMPTS,
+    "scope": WRITE,
     "errors": TREATED_IN_PROCESSING,
 }
 
@@ -52,11 +59,12 @@ async def reprocess(ctx: Context, image: str, variants: list[Variant] | None = N
 
 
 @ext.job("IMAGE_CANCEL", **CONTROL)
-async def cancel(ctx: Context, image: str) -> dict[str, Any]:
-    """End the processing of an image: it fails with the code `canceled`."""
+async def cancel(ctx: Context, image: str, job: str | None = None) -> dict[str, Any]:
+    """End the processing of an image: it fails with the code `canceled`. `job`: only this one, not one that was created
+    after the request."""
     async with ctx.transaction() as tx:
         row, ended = await tx.one(ext.q.image, tenant=ctx.tenant, id=image), None
-        if row is not None:
+        if row is not None and job in (None, row["job_id"]):
             with suppress(NotFound):  # pruned
                 ended = await tx.withdraw(row["job_id"], "canceled", message="canceled by a client")
         result = {"image": image, "job": None if ended is None else ended.id}
@@ -104,7 +112,7 @@ async def purge(ctx: Context, image: str) -> None:
         await purge_images(ext.settings, [image], reference=ctx.job_id)
 
 
-@ext.job("IMAGE_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", errors=TREATED)
+@ext.job("IMAGE_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", errors=TREATED, scope=WRITE)
 async def sweep(ctx: Context) -> int:
     """Delete what crashed uploads and executions have left in the storage, and variants that were replaced."""
     with reported():

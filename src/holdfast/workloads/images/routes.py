@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import Conflict, Invalid, KeyReused, NotAcceptable, NotFound
+from holdfast.errors import Conflict, Invalid, KeyReused, Malformed, NotAcceptable, NotFound
 from holdfast.extend import Reply, Request, Tx, ranged
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import READ, WRITE, ext
@@ -36,6 +37,7 @@ KEY = "Idempotency-Key"
 KEY_CHARS_MAX = 255
 ENVELOPE_BYTES = 1 << 20  # of a form around its file
 LAST = "g"  # behind every id, in every collation
+CURSOR = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CACHE_SECONDS = 3600
 CDN_CACHE_SECONDS = 31_536_000
 
@@ -45,7 +47,7 @@ class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):
-    cursor: Annotated[str, msgspec.Meta(pattern="^[0-9a-f-]{1,64}$")] | None = None
+    cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     status: Literal["queued", "processing", "completed", "failed_retryable", "failed"] | None = None
 
@@ -75,9 +77,12 @@ async def upload(request: Request) -> Reply:
     variants = None if asked is None else read_variants(asked)
     received = await receive(request, ext.app.ids.job_ids(ext.app.clock.now(), 1)[0])
     try:
+        if received.variants is not None:
+            if variants is not None:
+                raise Malformed("`variants` is in the query and in the form; send it once", code="conflicting_input")
+            variants = read_variants(received.variants)
         if variants is None:
-            given = received.variants
-            variants = ext.settings.default_variants() if given is None else read_variants(given)
+            variants = ext.settings.default_variants()
         accepted = await _record(request, received, variants, key)
     except Exception:
         await discard(request, received)
@@ -154,6 +159,8 @@ async def _keep_or_discard(tx: Tx, upload: Upload, original: str) -> None:
 )
 async def listed(request: Request) -> ImagePage:
     query, links = request.query, await urls(request)
+    if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
+        raise Invalid("the cursor is not from a page of this list: use `nextCursor` as it is", code="invalid_cursor")
     asked: dict[str, Any] = {"tenant": request.caller.tenant, "before": query.cursor or LAST, "limit": query.limit + 1}
 
     async def page(tx: Tx) -> tuple[list[Any], list[Any]]:
@@ -250,11 +257,10 @@ async def _served(row: Any, cached: str, headers: dict[str, str]) -> Response:
 async def signed(request: Request) -> Response:
     image_id, name = request.path["image_id"], request.path["variant"]
     (await signer(request)).verify(request.query.token, "GET", signed_name({"image_id": image_id, "name": name}))
-    rows = await request.read(lambda tx: tx.all(ext.q.variants, ids=[image_id]))
-    for row in rows:
-        if row["name"] == name:
-            return await _served(row, f"private, max-age={min(CACHE_SECONDS, ext.settings.url_seconds)}", {})
-    raise NotFound("this variant was deleted", code="no_variant")
+    row = await request.read(lambda tx: tx.one(ext.q.shown_variant, image_id=image_id, name=name))
+    if row is None:
+        raise NotFound("this variant was deleted", code="no_variant")
+    return await _served(row, f"private, max-age={min(CACHE_SECONDS, ext.settings.url_seconds)}", {})
 
 
 @ext.route(
@@ -287,8 +293,8 @@ async def start_cancel(request: Request) -> Reply:
         image = await _image(tx, request)
         if image["status"] in ("completed", "failed") and image["error_code"] != "canceled":
             raise Conflict(f"the image is {image['status']}: there is nothing to cancel", code="already_final")
-        job = await request.enqueue(cancel.options(priority=CONTROL_PRIORITY), image["id"])
-    return Reply(202, ControlJob(job.id))
+        job = await request.enqueue(cancel.options(priority=CONTROL_PRIORITY), image["id"], image["job_id"])
+    return _control(job.id)
 
 
 @ext.route(
@@ -302,4 +308,8 @@ async def start_delete(request: Request) -> Reply:
     async with request.tx() as tx:
         image = await _image(tx, request)
         job = await request.enqueue(delete.options(priority=CONTROL_PRIORITY), image["id"])
-    return Reply(202, ControlJob(job.id))
+    return _control(job.id)
+
+
+def _control(job_id: str) -> Reply:
+    return Reply(202, ControlJob(job_id), ((b"location", f"/jobs/{job_id}".encode()),))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from holdfast.errors import Invalid, Malformed, StorageError, UnsupportedMedia
-from holdfast.extend import Request
+from holdfast.extend import FormPart, Request
 from holdfast.workloads.images import faults, objects
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.faults import ImageFault
@@ -37,14 +37,37 @@ async def receive(request: Request, image_id: str) -> Upload:
     if request.content_type != FORM:
         await _store(request, upload, request.stream())
         return upload
+    try:
+        await _read_form(request, upload)
+    except Exception:
+        if upload.found is not None:
+            await discard(request, upload)
+        raise
+    return upload
+
+
+async def _read_form(request: Request, upload: Upload) -> None:
     async for part in request.parts():
-        if part.name == FILE and upload.found is None:
+        if part.name == FILE:
+            _only_once(FILE, upload.found)
             await _store(request, upload, aiter(part))
         elif part.name == VARIANTS:
-            upload.variants = await part.text(max_bytes=VARIANTS_BYTES_MAX)
+            _only_once(VARIANTS, upload.variants)
+            upload.variants = await _text(part)
     if upload.found is None:
         raise Malformed(f"the form has no field {FILE!r} with an image", code="file_missing")
-    return upload
+
+
+def _only_once(name: str, before: object) -> None:
+    if before is not None:
+        raise Malformed(f"the form has the field {name!r} twice; send it once", code="conflicting_input")
+
+
+async def _text(part: FormPart) -> str:
+    try:
+        return await part.text(max_bytes=VARIANTS_BYTES_MAX)
+    except Malformed as error:
+        raise Invalid(f"invalid variants: {error.message}", code="invalid_variants") from None
 
 
 async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
@@ -58,6 +81,7 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
         try:
             await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
             upload.found = info or prober.finish()
+            request.set_upload_type(upload.found.media_type)
         except (
             StorageError
         ):  # the object may still appear after the request was given up: a sweep deletes it a day later

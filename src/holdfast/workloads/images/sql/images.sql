@@ -64,6 +64,13 @@ DELETE FROM holdfast_images_image WHERE id = :id
 SELECT image_id, name, spec, storage_key, sha256, width, height, bytes, frames
   FROM holdfast_images_variant WHERE image_id {in:ids text} ORDER BY image_id, name
 
+-- name: shown_variant
+-- Of any tenant.
+SELECT variant.spec, variant.storage_key, variant.sha256
+  FROM holdfast_images_variant AS variant
+  JOIN holdfast_images_image AS image ON image.id = variant.image_id
+ WHERE variant.image_id = :image_id AND variant.name = :name AND image.deleted_at IS NULL
+
 -- name: put_variants
 INSERT INTO holdfast_images_variant (image_id, name, spec, storage_key, sha256, width, height, bytes, frames)
 SELECT made.image_id, made.name, made.spec, made.storage_key, made.sha256, made.width, made.height, made.bytes,
