@@ -312,9 +312,10 @@ class TestAllThreadsAreTaken:
         told: list[tuple[str, BaseException | None]],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(objects, "PUT_WAIT_SECONDS", 0.01)
-        with pytest.raises(StorageUnavailable, match="busy with 2 uploads, the most at once; try again"):
-            await storage.put("a", small())
+        with monkeypatch.context() as patched:
+            patched.setattr(objects, "PUT_WAIT_SECONDS", 0.01)
+            with pytest.raises(StorageUnavailable, match="busy with 2 uploads, the most at once; try again"):
+                await storage.put("a", small())
         assert [type(error) for _, error in told] == [StorageUnavailable]
         go_on.set()
         await storage.put("b", small())
