@@ -1,32 +1,10 @@
 // The HTTP API of the image service.
+import { Problem, send, unreachable } from "./http.js";
+import { withToken } from "./session.js";
 
 const PAGE_IMAGES = 24;
 
-// What the server answered instead, in its own words.
-export class Problem extends Error {
-  constructor(status, { detail, code } = {}) {
-    super(detail ?? `The server answered ${status}.`);
-    this.status = status;
-    this.code = code;
-  }
-
-  // Whether the same request may succeed later.
-  get passes() {
-    return [0, 408, 429].includes(this.status) || this.status >= 500;
-  }
-}
-
-const unreachable = () => new Problem(0, { detail: "The server cannot be reached." });
-
-async function request(method, path, body) {
-  const json = body && { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-  const answer = await fetch(path, { method, ...json }).catch(() => {
-    throw unreachable();
-  });
-  const content = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Problem(answer.status, content);
-  return content;
-}
+const request = (method, path, body) => withToken((headers) => send(method, path, { body, headers }));
 
 const at = (id) => `/images/${encodeURIComponent(id)}`;
 
@@ -42,14 +20,19 @@ export const remove = (id) => request("DELETE", at(id));
 export const newKey = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
+export async function upload(file, key, onProgress) {
+  if (!file.size) throw new Problem(400, { detail: "the file is empty" });
+  const type = { "Content-Type": file.type || "application/octet-stream", "Idempotency-Key": key };
+  return withToken((headers) => sendFile(file, { ...type, ...headers }, onProgress));
+}
+
 // `fetch` cannot tell how much of a body has been sent.
-export function upload(file, key, onProgress) {
+function sendFile(file, headers, onProgress) {
   return new Promise((resolve, reject) => {
     const sending = new XMLHttpRequest();
     sending.open("POST", "/images");
     sending.responseType = "json";
-    sending.setRequestHeader("Content-Type", file.type || "application/octet-stream");
-    sending.setRequestHeader("Idempotency-Key", key);
+    for (const [name, value] of Object.entries(headers)) sending.setRequestHeader(name, value);
     sending.upload.onprogress = ({ loaded, total }) => onProgress(total ? loaded / total : 0);
     sending.onerror = () => reject(unreachable());
     sending.onload = () =>

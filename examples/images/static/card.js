@@ -1,7 +1,10 @@
 // The card of an image in the grid.
-import { action, bytes, isActive, kind, make, part, pixels, showPicture, showPlaceholder, showStatus } from "./view.js";
+import {
+  aboutName, action, bytes, isActive, isCanceled, isHopeless, kind, make, part, pixels, showPicture, showPlaceholder,
+  showStatus,
+} from "./view.js";
 
-const SIZES = "(max-width: 480px) 50vw, 280px";
+const FRAME = 4 / 3;
 const VERBS = { details: "Details of", cancel: "Cancel", reprocess: "Reprocess", delete: "Delete" };
 const template = document.getElementById("card").content.firstElementChild;
 
@@ -13,16 +16,24 @@ export function createCard(id) {
 
 export function updateCard(card, image) {
   part(card, "name").textContent = image.name;
-  part(card, "name").title = image.name;
-  part(card, "meta").textContent = [pixels(image), kind(image), bytes(image.bytes)].join(" · ");
+  part(card, "name").title = aboutName(image);
+  part(card, "pixels").textContent = pixels(image);
+  part(card, "meta").textContent = `${kind(image)} · ${bytes(image.bytes)}`;
   part(card, "picture").alt = image.name;
   for (const [name, verb] of Object.entries(VERBS)) action(card, name).setAttribute("aria-label", `${verb} ${image.name}`);
   action(card, "cancel").hidden = !isActive(image);
-  action(card, "reprocess").hidden = image.status !== "failed";
+  action(card, "reprocess").hidden = image.status !== "failed" || isHopeless(image);
+  card.classList.toggle("failed", image.status === "failed" && !isCanceled(image) && !image.variants.length);
   showStatus(card, image);
   showSegments(part(card, "segments"), image);
   showPlaceholder(card.querySelector("canvas"), image);
-  showPicture(part(card, "picture"), image, SIZES);
+  showPicture(part(card, "picture"), image, sizes(image));
+}
+
+// The frame cuts off the ends of a panorama: the whole of it is wider than the card.
+function sizes({ width, height }) {
+  const times = Math.max(1, width / height / FRAME).toFixed(2);
+  return `(max-width: 480px) calc(${times} * 50vw), calc(${times} * 280px)`;
 }
 
 function showSegments(row, image) {

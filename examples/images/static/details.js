@@ -1,6 +1,8 @@
 // The panel with everything about one image.
+import { isNamed } from "./names.js";
 import {
-  action, address, bytes, hidePicture, isActive, kind, make, part, pixels, showPicture, showPlaceholder, showStatus, sketch,
+  aboutName, action, address, bytes, hidePicture, isActive, isCanceled, isHopeless, kind, make, part, pixels, showPicture,
+  showPlaceholder, showStatus, sketch,
 } from "./view.js";
 
 const dialog = document.getElementById("details");
@@ -21,16 +23,25 @@ export const shownId = () => shown;
 
 export function updateDetails(image) {
   part(dialog, "name").textContent = image.name;
+  part(dialog, "name").title = aboutName(image);
   picture.alt = image.name;
   action(dialog, "cancel").hidden = !isActive(image);
-  action(dialog, "reprocess").hidden = isActive(image);
+  action(dialog, "reprocess").hidden = isActive(image) || isHopeless(image);
   showStatus(dialog, image);
   if (!image.blurhash) showPreview(image.card.querySelector("canvas"));
   showPlaceholder(dialog.querySelector("canvas"), image);
-  showPicture(picture, image, "(max-width: 800px) 100vw, 60vw");
+  showPicture(picture, image, sizes(image));
   showFacts(image);
   showVariants(image);
+  dialog.classList.toggle("bare", !canShow(image));
 }
+
+// An image is never enlarged.
+const sizes = ({ width }) => `(max-width: 800px) min(100vw, ${width}px), min(700px, ${width}px)`;
+
+// Of one that was canceled there may be a preview.
+const canShow = (image) =>
+  isActive(image) || image.variants.length > 0 || (isCanceled(image) && !dialog.querySelector("canvas").hidden);
 
 // Of an image in progress there is no more than what its card shows.
 function showPreview(preview) {
@@ -51,6 +62,7 @@ function showFacts(image) {
     ["dHash", image.dhash && make("code", {}, image.dhash)],
     ["BlurHash", image.blurhash && make("code", {}, image.blurhash)],
     ["SHA-256", image.sha256 && make("code", { title: image.sha256 }, image.sha256)],
+    ["Name", isNamed(image.imageId) ? "known to this browser only" : "not kept by the service"],
     ["Job", make("a", { href: `/jobs/${image.jobId}`, target: "_blank" }, make("code", {}, image.jobId))],
   ];
   const known = facts.filter(([, value]) => value);
@@ -72,6 +84,8 @@ function showVariants(image) {
     const url = variant ? address(image, variant) : "";
     if (row.dataset.url !== url) fill(row, name, url, variant);
   }
+  body.parentElement.hidden = !names.length;
+  part(dialog, "none").hidden = names.length > 0;
 }
 
 // A variant that is finished is published together with the others.

@@ -3,12 +3,14 @@ import * as api from "./api.js";
 import { createCard, updateCard } from "./card.js";
 import { closeDetails, isShown, openDetails, shownId, updateDetails } from "./details.js";
 import { follow } from "./live.js";
+import { dropName, keepName, nameOf } from "./names.js";
+import { announce, notify } from "./notices.js";
+import * as session from "./session.js";
+import { askForKey } from "./sign_in.js";
 import { upload } from "./upload.js";
-import { action, isActive, make } from "./view.js";
+import { action, isActive } from "./view.js";
 
 const AWAIT_OWN_MS = 300; // events may be here before the answer to the upload that caused them
-const NOTICE_MS = 10_000;
-const NAMES = "gallery.names";
 
 const at = (id) => document.getElementById(id);
 const grid = at("grid"); // cards of images and of uploads
@@ -16,8 +18,8 @@ const images = new Map(); // by id: as the server described it, with its name, i
 const uploads = new Map(); // by image: the card that it replaces
 const imageOf = new Map(); // by job; null: a job of no image that is shown
 const strange = new Set(); // jobs of which nothing is known yet
-const names = JSON.parse(localStorage.getItem(NAMES) ?? "{}"); // of the files: the server keeps none
 let next; // the cursor of the next page
+let stopFollowing = () => {};
 
 // -- what is shown -------------------------------------------------------------------------------------------------
 
@@ -25,11 +27,11 @@ let next; // the cursor of the next page
 function show(found, job) {
   const image = images.get(found.imageId) ?? { card: createCard(found.imageId) };
   const before = image.status;
-  Object.assign(image, found, progressOf(job), { error: found.error, name: nameOf(found) });
+  Object.assign(image, found, progressOf(job), { error: found.error, name: nameOf(found.imageId) });
   imageOf.set(image.jobId, image.imageId);
   if (!images.has(image.imageId)) insert(image);
   if (uploads.has(image.imageId)) replaceUpload(image);
-  if (before && before !== image.status && !isActive(image)) announce(image);
+  if (before && before !== image.status && !isActive(image)) announce(outcome(image));
   draw(image);
 }
 
@@ -40,18 +42,16 @@ function progressOf({ parts, progress } = {}) {
   return { finished, total: share && Math.round(finished.length / share) };
 }
 
-const nameOf = ({ imageId }) => names[imageId] ?? `Image ${imageId.slice(-6)}`;
-
 function draw(image) {
   updateCard(image.card, image);
   if (isShown(image.imageId)) updateDetails(image);
 }
 
-// The newest first.
+// In the order of the list, the newest first: ids begin with the time.
 function insert(image) {
-  const older = [...grid.children].find((card) => images.get(card.dataset.id)?.createdAt < image.createdAt);
+  const older = [...grid.children].find((card) => card.dataset.id < image.imageId);
   images.set(image.imageId, image);
-  grid.insertBefore(image.card, uploads.get(image.imageId) ?? older ?? null);
+  grid.insertBefore(image.card, older ?? null);
 }
 
 function replaceUpload({ imageId, card }) {
@@ -70,8 +70,7 @@ function forget(id) {
   if (image.card.contains(document.activeElement)) neighbor?.querySelector("button")?.focus();
   image.card.remove();
   images.delete(id);
-  delete names[id];
-  saveNames();
+  dropName(id);
 }
 
 function count() {
@@ -80,17 +79,8 @@ function count() {
   at("more").hidden = !next;
 }
 
-function announce({ name, status, error }) {
-  at("announcer").textContent = status === "completed" ? `${name} is ready` : `${name}: ${error?.message ?? "failed"}`;
-}
-
-function notify(problem) {
-  const notice = make("p", {}, problem.message);
-  at("notices").append(notice);
-  setTimeout(() => notice.remove(), NOTICE_MS);
-}
-
-const saveNames = () => localStorage.setItem(NAMES, JSON.stringify(names));
+const outcome = ({ name, status, error }) =>
+  status === "completed" ? `${name} is ready` : `${name}: ${error?.message ?? "failed"}`;
 
 // -- reading -------------------------------------------------------------------------------------------------------
 
@@ -100,7 +90,7 @@ async function refresh(id) {
   if (reading.has(id)) return reading.set(id, true);
   do {
     reading.set(id, false);
-    await read(id).catch((problem) => (problem.status === 404 ? forget(id) : notify(problem)));
+    await read(id).catch((problem) => (problem.status === 404 ? forget(id) : report(problem)));
   } while (reading.get(id));
   reading.delete(id);
 }
@@ -146,7 +136,7 @@ function onEvent({ jobId }) {
 
 // An image that was uploaded or deleted elsewhere.
 function ask(jobId) {
-  if (!strange.size) setTimeout(() => readStrange().catch(notify), AWAIT_OWN_MS);
+  if (!strange.size) setTimeout(() => readStrange().catch(report), AWAIT_OWN_MS);
   strange.add(jobId);
 }
 
@@ -159,24 +149,67 @@ async function readStrange() {
 }
 
 function onGap() {
-  readNewest().catch(notify);
+  readNewest().catch(report);
   for (const image of images.values()) if (isActive(image)) refresh(image.imageId);
 }
 
 function onState(state) {
   at("connection").dataset.state = state;
-  at("connection").textContent = { live: "Live", reconnecting: "Reconnecting" }[state];
+  at("connection").textContent = { live: "Live", reconnecting: "Reconnecting", out: "Signed out" }[state];
+}
+
+// -- the session ---------------------------------------------------------------------------------------------------
+
+// Events are followed first, so that nothing happens unseen between the two.
+function enter() {
+  setSignedOut(false);
+  stopFollowing = follow({ onEvent, onGap, onState, onRefused: leave });
+  readNewest().catch((problem) => (problem.status === 403 ? leave(problem) : report(problem)));
+}
+
+// The server wants a key (401), or one with another scope (403); or the user has signed out.
+async function leave({ status, message } = {}) {
+  if (isSignedOut()) return;
+  setSignedOut(true);
+  const ended = status === 401 && session.isSignedIn();
+  if (status === 403) await session.signOut().catch(session.end);
+  else session.end();
+  askForKey(ended ? "The session is over." : status === 403 ? message : "", enter);
+}
+
+const isSignedOut = () => at("content").hidden;
+
+function setSignedOut(isOut) {
+  at("content").hidden = at("add").hidden = isOut;
+  if (!isOut) return;
+  stopFollowing();
+  onState("out");
+  closeDetails();
+  at("confirm").close();
+  for (const { card } of images.values()) card.remove();
+  images.clear();
+  next = undefined;
+}
+
+function report(problem) {
+  if (problem.status === 401) leave(problem);
+  else if (!isSignedOut()) notify(problem);
 }
 
 // -- what the user does --------------------------------------------------------------------------------------------
 
 function add(files) {
-  for (const file of files) grid.prepend(upload(file, onUploaded));
+  if (isSignedOut()) return;
+  for (const file of files) grid.prepend(upload(file, { onUploaded, onProblem }));
+}
+
+// Its card says what is wrong, unless a key is missing.
+function onProblem(problem) {
+  if (problem.status === 401) leave(problem);
 }
 
 async function onUploaded({ imageId, jobId }, file, card) {
-  names[imageId] = file.name;
-  saveNames();
+  keepName(imageId, file.name);
   uploads.set(imageId, card);
   imageOf.set(jobId, imageId);
   await refresh(imageId);
@@ -215,11 +248,11 @@ const chooseFiles = () => at("files").click();
 document.addEventListener("click", (event) => {
   const name = event.target.closest("[data-action]")?.dataset.action;
   const id = event.target.closest("[data-id]")?.dataset.id ?? shownId();
-  if (Object.hasOwn(actions, name) && images.has(id)) Promise.resolve(actions[name](id)).catch(notify);
+  if (Object.hasOwn(actions, name) && images.has(id)) Promise.resolve(actions[name](id)).catch(report);
 });
 at("add").onclick = chooseFiles;
 action(at("empty"), "add").onclick = chooseFiles;
-at("more").onclick = () => readMore().catch(notify);
+at("more").onclick = () => readMore().catch(report);
 at("files").onchange = ({ target }) => {
   add(target.files);
   target.value = ""; // the same file can be chosen again
@@ -231,7 +264,7 @@ const holdsFiles = ({ dataTransfer }) => dataTransfer.types.includes("Files");
 document.addEventListener("dragover", (event) => {
   if (!holdsFiles(event)) return;
   event.preventDefault();
-  document.body.classList.add("dragging");
+  document.body.classList.toggle("dragging", !isSignedOut());
 });
 document.addEventListener("dragleave", ({ relatedTarget }) => {
   if (!relatedTarget) document.body.classList.remove("dragging"); // it left the window
@@ -244,5 +277,6 @@ document.addEventListener("drop", (event) => {
 });
 
 new MutationObserver(count).observe(grid, { childList: true });
-follow({ onEvent, onGap, onState }); // first, so that nothing happens unseen between the two
-readNewest().catch(notify);
+session.changed.addEventListener("change", () => (at("sign-out").hidden = !session.isSignedIn()));
+at("sign-out").onclick = () => session.signOut().then(() => leave(), notify);
+session.restore().catch(notify).then(enter);

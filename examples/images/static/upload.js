@@ -1,5 +1,6 @@
 // The card of a file on its way to the server.
 import * as api from "./api.js";
+import { announce } from "./notices.js";
 import { action, bytes, part, showFault, sketch } from "./view.js";
 
 const AT_ONCE = 3;
@@ -7,18 +8,21 @@ const template = document.getElementById("upload").content.firstElementChild;
 const waiting = [];
 let sending = 0;
 
-// Calls `onUploaded(answer, file, card)` when the server has it.
-export function upload(file, onUploaded) {
+// Calls `onUploaded(answer, file, card)` when the server has it, and `onProblem(problem)` if it does not take it.
+export function upload(file, { onUploaded, onProblem }) {
   const card = template.cloneNode(true);
   const key = api.newKey();
-  part(card, "name").textContent = file.name;
+  const failed = (problem) => fail(card, file, problem, onProblem);
+  const trySending = () => enqueue(() => send(card, file, key, onUploaded).catch(failed));
+  part(card, "name").textContent = part(card, "name").title = file.name;
+  part(card, "progress").setAttribute("aria-label", `Upload of ${file.name}`);
   part(card, "meta").textContent = bytes(file.size);
   action(card, "dismiss").setAttribute("aria-label", `Dismiss ${file.name}`);
   action(card, "again").setAttribute("aria-label", `Upload ${file.name} again`);
   action(card, "dismiss").hidden = true;
   action(card, "dismiss").onclick = () => card.remove();
-  action(card, "again").onclick = () => enqueue(() => send(card, file, key, onUploaded));
-  enqueue(() => send(card, file, key, onUploaded));
+  action(card, "again").onclick = trySending;
+  trySending();
   return card;
 }
 
@@ -40,12 +44,14 @@ function sendWaiting() {
 async function send(card, file, key, onUploaded) {
   showSending(card, 0);
   preview(card, file);
-  try {
-    const answer = await api.upload(file, key, (sent) => showSending(card, sent));
-    await onUploaded(answer, file, card);
-  } catch (problem) {
-    showProblem(card, problem);
-  }
+  const answer = await api.upload(file, key, (sent) => showSending(card, sent));
+  await onUploaded(answer, file, card);
+}
+
+function fail(card, file, problem, onProblem) {
+  showProblem(card, problem);
+  announce(`${file.name} was not uploaded: ${problem.message}`);
+  onProblem(problem);
 }
 
 // A picture that the browser cannot decode has none; the server says what it thinks of it.

@@ -1,5 +1,6 @@
 // What cards and details have in common: words, sizes, pictures.
 import { draw } from "./blurhash.js";
+import { isNamed } from "./names.js";
 
 const WORDS = {
   queued: "Queued",
@@ -8,11 +9,19 @@ const WORDS = {
   failed_retryable: "Retrying",
   failed: "Failed",
 };
+// The file is at fault: processing it again cannot help.
+const HOPELESS = [
+  "corrupt_image", "unsupported_image", "image_too_many_pixels", "image_too_many_frames", "image_out_of_memory",
+  "original_missing",
+];
 const PLACEHOLDER_PIXELS = 32; // wide
 const BEST_FIRST = ["avif", "webp", "jpeg", "png"];
 const rounded = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
 export const isActive = ({ status }) => ["queued", "processing", "failed_retryable"].includes(status);
+
+export const isCanceled = ({ error }) => error?.code === "canceled";
+export const isHopeless = ({ error }) => HOPELESS.includes(error?.code);
 
 // By path, not by its signed URL, which is another one each time and expires.
 export const address = (image, { name, sha256 }) =>
@@ -20,6 +29,12 @@ export const address = (image, { name, sha256 }) =>
 
 export const part = (element, name) => element.querySelector(`[data-part="${name}"]`);
 export const action = (element, name) => element.querySelector(`[data-action="${name}"]`);
+
+// What the tooltip of a name says about it.
+export const aboutName = ({ imageId, name }) =>
+  isNamed(imageId)
+    ? `${name}\nOnly this browser knows the name: the service keeps none.`
+    : "The service keeps no file names. The browser that uploaded the image knows this one's.";
 
 export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -37,7 +52,7 @@ export const kind = ({ contentType }) => contentType.split("/").at(-1).toUpperCa
 const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 export function showStatus(element, image) {
-  const status = image.error?.code === "canceled" ? "canceled" : image.status;
+  const status = isCanceled(image) ? "canceled" : image.status;
   const line = part(element, "status");
   line.dataset.status = status;
   line.textContent = [WORDS[status] ?? "Canceled", progress(image)].filter(Boolean).join(" · ");
@@ -52,13 +67,13 @@ function progress(image) {
 
 export function showFault(element, message) {
   const line = part(element, "fault");
-  line.hidden = !message;
-  line.textContent = message ?? "";
+  line.textContent = line.title = message ?? "";
+  line.parentElement.hidden = !message;
 }
 
 // What is seen until the picture itself is there.
 export function showPlaceholder(canvas, { blurhash, color, width, height }) {
-  canvas.parentElement.style.backgroundColor = color ?? "";
+  canvas.parentElement.style.setProperty("--color", color ?? "");
   if (!blurhash || canvas.dataset.hash === blurhash) return;
   draw(sized(canvas, width, height), blurhash);
   canvas.dataset.hash = blurhash;
@@ -87,7 +102,7 @@ export function showPicture(picture, image, sizes) {
   if (!srcset || picture.getAttribute("srcset") === srcset) return;
   picture.sizes = sizes;
   picture.srcset = srcset;
-  picture.onload = () => picture.classList.add("loaded");
+  picture.onload = () => picture.classList.add("loaded"); // what was seen until then disappears
   picture.onerror = () => hidePicture(picture); // replaced meanwhile; the next update shows the new one
 }
 
