@@ -1,11 +1,11 @@
-"""Logs database errors in full; clients see only the kind of error."""
+"""Logs errors of the database and of object storage in full; clients see only the kind of error."""
 
 from __future__ import annotations
 
 import logging
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreError
+from holdfast.errors import StorageError, StoreError
 
 PAUSE_SECONDS = 10.0
 
@@ -19,7 +19,7 @@ class StoreErrorLog:
         self._clock = clock
         self._quiet_until: dict[str, float] = {}  # by code
 
-    def note(self, error: StoreError, request_id: str, route: str) -> None:
+    def note(self, error: StoreError | StorageError, request_id: str, route: str) -> None:
         if error.full == error.message:  # the response has all details
             return
         now = self._clock.monotonic()

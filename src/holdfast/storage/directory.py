@@ -53,8 +53,10 @@ class Directory:
     def __init__(self, root: Path, ids: Ids) -> None:
         self._root, self._ids = root.absolute(), ids
         self.url = self._root.as_uri()
-        with self._translated_errors(""):
+        try:
             self._root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._failure(error) from None
 
     def head(self, key: str) -> ObjectInfo:
         with self._translated_errors(key), self._folder(key) as (folder, name):

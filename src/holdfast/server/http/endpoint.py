@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StoreError
+from holdfast.errors import HoldfastError, LeaseLost, OutcomeUnknown, StorageError, StoreError
 from holdfast.model.key import Scope
 from holdfast.server.api.metrics import CLIENT_CLOSED
 from holdfast.server.http.problems import problem
@@ -65,7 +65,7 @@ class Endpoint:
         except HoldfastError as error:
             if isinstance(error, LeaseLost):
                 self._metrics.refused.add(1)
-            if isinstance(error, StoreError):
+            if isinstance(error, StoreError | StorageError):
                 self._server.store_errors.note(error, request_id, self._route.name)
             answer = problem(error, request_id)
         except asyncio.CancelledError:  # the client disconnected, or the server is stopping

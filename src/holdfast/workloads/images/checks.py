@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import StorageError
+from holdfast.errors import Invalid, StorageError
 from holdfast.extend import Checked, Tx, fail, ok
 from holdfast.model import Job
 from holdfast.workloads.images import objects
@@ -10,12 +10,16 @@ from holdfast.workloads.images.extension import ext
 
 
 @ext.check("storage")
-async def storage_answers() -> Checked:
-    storage = objects.storage()
+async def storage_works() -> Checked:
+    """By an object that is written and deleted: a directory may be readable and not writable."""
+    key = f"checks/{ext.app.ids.bits(64):016x}"
     try:
+        storage = objects.storage()
         await storage.check()
-    except StorageError as error:
-        return fail(f"{storage.url}: {error.message}", "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
+        await storage.put(key, b"a check of holdfast doctor")
+        await storage.delete(key)
+    except (StorageError, Invalid) as error:
+        return fail(str(error), "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
     return ok(f"images are kept in {storage.url}")
 
 

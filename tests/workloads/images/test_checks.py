@@ -1,0 +1,61 @@
+"""What `doctor`, `jobs why` and the server's log say of the image service."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.settings import Settings
+from holdfast.workloads.images import ext
+from holdfast.workloads.images.service import app
+from tests.server.steps import serving
+from tests.workloads.images.steps import Service, Sets, picture
+
+
+async def storage_check(service: Service) -> tuple[str, str, str]:
+    [probe] = [each for each in ext.checks if each.name == "storage"]
+    checked = await service.served.engine.reads.check_extension(probe)
+    return checked.level, checked.says, checked.advice
+
+
+async def test_a_storage_that_works_is_left_as_it_was(service: Service) -> None:
+    assert await storage_check(service) == ("ok", f"images are kept in file://{service.folder}", "")
+    assert service.files() == []
+
+
+async def test_a_storage_that_can_be_read_and_not_written_fails(service: Service) -> None:
+    await service.upload(picture())
+    (service.folder / "checks").write_bytes(b"a file where the check needs a folder")
+    level, says, advice = await storage_check(service)
+    assert (level, advice) == ("fail", "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
+    assert says.startswith("'checks/")
+
+
+async def test_a_directory_that_cannot_be_made_is_an_outage_that_is_logged(
+    store_url: str, tmp_path: Path, images_settings: Sets, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    images_settings(storage_url=str(tmp_path / "file" / "objects"))
+    app.settings = Settings(database_url=store_url)
+    async with serving(store_url, app=app) as served:
+        service = Service(served, tmp_path)
+        assert await service.refused(picture()) == (503, "storage_error")
+        level, says, advice = await storage_check(service)
+    await app.close()
+    assert (level, advice) == ("fail", "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
+    assert says == f"file://{tmp_path}/file/objects: object storage failed (Not a directory)"
+    [line] = [each.getMessage() for each in caplog.records if each.name == "holdfast.server.store_errors"]
+    assert line.endswith(says)
+
+
+async def test_why_tells_of_the_image_of_a_job(service: Service) -> None:
+    image = await service.upload(picture())
+    engine = service.served.engine
+
+    async def told() -> str:
+        return next(each.says for each in await engine.reads.why(image["jobId"]) if each.name == "images")
+
+    assert await told() == f"its image {image['imageId']} is queued"
+    again = await service.served.http.post(f"/images/{image['imageId']}/reprocess", json={})
+    assert (await told()).endswith(f"is queued, of the newer job {again.json()['jobId']}")
+    await service.served.http.delete(f"/images/{image['imageId']}")
+    assert await told() == "its image does not exist any more"
