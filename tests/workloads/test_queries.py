@@ -1,6 +1,7 @@
 """Every query of a bundled extension is prepared on both databases: the same parameters, the same columns."""
 
 import sqlite3
+from contextlib import closing
 
 import asyncpg
 import pytest
@@ -31,6 +32,18 @@ async def test_every_query_is_the_same_on_both_databases(
     finally:
         await postgres.close()
         sqlite.close()
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda extension: extension.name)
+async def test_no_query_reads_a_whole_table(extension: Extension, fresh_sqlite_url: str) -> None:
+    """As SQLite plans it, which has no statistics here: an index for each condition."""
+    await migrate(fresh_sqlite_url, [extension])
+    with closing(sqlite3.connect(sqlite_path(fresh_sqlite_url))) as db:
+        for query in extension.q.all():
+            statement = render(query, SQLITE, 1)
+            plan = db.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params))
+            steps = [row[3] for row in plan]
+            assert [step for step in steps if step.startswith("SCAN") and "json_each" not in step] == [], query.name
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda extension: extension.name)
