@@ -81,10 +81,15 @@ async def test_an_execution_that_lost_its_lease_does_not_replace_a_newer_result(
             await late
 
     assert published["status"] == "completed"
-    assert await service.image(accepted["imageId"]) == published
+    assert without_urls(await service.image(accepted["imageId"])) == without_urls(published)
     keys = [key for key in await recorded(service) if key.startswith("variants/")]
     assert len(keys) == 3
     assert all(f"{accepted['jobId']}-2/" in key for key in keys)
+
+
+def without_urls(image: dict[str, Any]) -> dict[str, Any]:
+    """Each request signs them anew, and they say when they expire."""
+    return {**image, "variants": [{**variant, "url": None} for variant in image["variants"]]}
 
 
 class GoOn:
