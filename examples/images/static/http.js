@@ -2,7 +2,7 @@
 
 export class Problem extends Error {
   constructor(status, { detail, code } = {}) {
-    super(detail ?? `The server answered ${status}.`);
+    super(status === 401 ? "the server asks for a key" : (detail ?? `The server answered ${status}.`)); // not for a header
     this.status = status;
     this.code = code;
   }

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
 
 import httpx2
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.servers.browser import opened
-from tests.workloads.images.gallery_page import NARROW, SVG, WIDE, Gallery, card, drop, jpeg, until_ready
+from tests.workloads.images.gallery_page import (
+    EDITOR,
+    NARROW,
+    SVG,
+    VIEWER,
+    WIDE,
+    Gallery,
+    broken,
+    card,
+    corner_of,
+    drop,
+    jpeg,
+    sign_in,
+    svg,
+    transparent,
+    until_ready,
+)
 from tests.workloads.images.landscapes import encoded, landscape
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -43,7 +60,7 @@ async def test_variants_of_dropped_files_appear_one_after_the_other(browser: Bro
         await page.evaluate("window.loaded = 'once'")
         first, second = card(page, "red-mesa.jpg"), card(page, "blue-hour.jpg")
         with gallery.paused():
-            await drop(page, jpeg("red-mesa", 2000, 1500), jpeg("blue-hour"))
+            await drop(page, jpeg("red-mesa", 4000, 3000), jpeg("blue-hour"))
             await expect(page.get_by_text("No images yet")).to_be_hidden()
             for each in (first, second):
                 await expect(each).to_contain_text("Queued")
@@ -53,7 +70,7 @@ async def test_variants_of_dropped_files_appear_one_after_the_other(browser: Bro
         said = await page.evaluate("window.said")
         counted = [int(found[1]) for text in said if (found := re.match(r"Processing · (\d) of 9", text))]
         assert counted == sorted({*counted}), said
-        assert len(counted) > 1, said
+        assert min(counted) < 9, said  # how often the worker reports is up to it
         assert await page.evaluate("window.loaded") == "once"
         await expect(page.locator("#count")).to_have_text("2 images")
 
@@ -87,11 +104,93 @@ async def test_the_page_fits_each_screen_and_color_scheme(browser: Browser, gall
 async def test_the_reason_why_a_file_is_rejected_is_shown(browser: Browser, gallery: Gallery) -> None:
     detail = gallery.upload(SVG).json()["detail"]
     async with opened(browser, gallery.page, expected=["status of 415"], color_scheme="light") as page:
-        await drop(page, {"name": "logo.svg", "mimeType": "image/svg+xml", "buffer": SVG})
+        await drop(page, svg())
         await expect(card(page, "logo.svg")).to_contain_text("Not uploaded")
         await expect(card(page, "logo.svg")).to_contain_text(detail)
         await page.get_by_role("button", name="Dismiss logo.svg").click()
         await expect(card(page, "logo.svg")).to_have_count(0)
+
+
+async def test_an_empty_file_is_not_sent(browser: Browser, gallery: Gallery) -> None:
+    async with opened(browser, gallery.page) as page:
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.method))
+        await drop(page, {"name": "nothing.jpg", "mimeType": "image/jpeg", "buffer": b""})
+        await expect(card(page, "nothing.jpg")).to_contain_text("the file is empty")
+        assert "POST" not in sent
+
+
+async def test_what_becomes_of_each_file_is_read_out(browser: Browser, gallery: Gallery) -> None:
+    async with opened(browser, gallery.page, expected=["status of 415"]) as page:
+        announcer = page.locator("#announcer")
+        with gallery.paused():
+            await drop(page, jpeg("first-light"), jpeg("salt-desert"))
+            await expect(page.get_by_role("listitem").filter(has_text="Queued")).to_have_count(2)
+            await drop(page, svg())
+            await expect(announcer).to_contain_text("logo.svg was not uploaded: the file is not an image")
+            progress = card(page, "logo.svg").locator("progress")
+            await expect(progress).to_have_attribute("aria-label", "Upload of logo.svg")
+        await until_ready(card(page, "first-light.jpg"), card(page, "salt-desert.jpg"))
+        for said in ("logo.svg was not uploaded", "first-light.jpg is ready", "salt-desert.jpg is ready"):
+            await expect(announcer).to_contain_text(said)
+
+
+async def test_nothing_is_seen_through_a_transparent_image(browser: Browser, gallery: Gallery) -> None:
+    for scheme in ("light", "dark"):
+        async with opened(browser, gallery.page, color_scheme=scheme, reduced_motion="reduce") as page:
+            await drop(page, transparent(f"disc-{scheme}"))
+            await until_ready(card(page, f"disc-{scheme}.png"))
+            small = page.get_by_role("button", name=f"Details of disc-{scheme}.png")
+            await expect(small.locator("canvas")).to_be_hidden()
+            await small.click()
+            large = page.get_by_role("dialog").locator(".stage")
+            await expect(large.locator("img.loaded")).to_be_visible()
+            await expect(large.locator("canvas")).to_be_hidden()
+            grounds = [await corner_of(large)]
+            await page.keyboard.press("Escape")
+            grounds.append(await corner_of(small))
+            for ground in grounds:
+                assert max(ground) - min(ground) < 20, f"{ground} is not neutral"
+
+
+async def test_a_failed_image_takes_no_more_room_and_offers_what_can_help(browser: Browser, gallery: Gallery) -> None:
+    still = {"viewport": WIDE, "reduced_motion": "reduce"}
+    async with opened(browser, gallery.page, expected=["status of 415"], **still) as page:
+        failed, rejected = card(page, "north-shore.jpg"), card(page, "logo.svg")
+        with gallery.paused():
+            await drop(page, broken("north-shore"))
+            await expect(failed).to_contain_text("Queued")
+            await drop(page, svg())
+            await expect(rejected).to_contain_text("Not uploaded")
+            before = await failed.bounding_box()
+        await expect(failed).to_contain_text("Failed")
+        await expect(failed).to_contain_text("cannot be decoded")
+        assert await failed.bounding_box() == before
+        for each in (failed, rejected):
+            await expect(each.locator(".fault svg")).to_be_visible()
+        await expect(failed.get_by_role("button", name="Reprocess")).to_be_hidden()
+        await failed.get_by_role("button", name="Details").click()
+        details = page.get_by_role("dialog")
+        await expect(details.locator(".fault")).to_contain_text("cannot be decoded")
+        await expect(details.get_by_role("button", name="Delete")).to_be_visible()
+        for absent in (".stage", "table", "[data-action=reprocess]"):
+            await expect(details.locator(absent)).to_be_hidden()
+
+
+async def test_the_order_and_the_names_stay_in_the_browser_that_uploaded(browser: Browser, gallery: Gallery) -> None:
+    async with opened(browser, gallery.page) as page:
+        with gallery.paused():
+            files = [jpeg("red-mesa", 40 + number, 30) for number in range(9)]
+            for number, file in enumerate(files):
+                file["name"] = f"batch-{number}.jpg"
+            await drop(page, *files)
+            batch = page.locator(".name").filter(has_text="batch-")
+            await expect(page.get_by_role("listitem").filter(has_text="Queued")).to_have_count(9)
+            before = await batch.all_text_contents()
+            await page.reload()
+            await expect(batch).to_have_count(9)
+            assert await batch.all_text_contents() == before
+            await expect(batch.first).to_have_attribute("title", re.compile("Only this browser knows the name"))
 
 
 async def test_what_happens_in_one_window_is_seen_in_another(browser: Browser, gallery: Gallery) -> None:
@@ -136,3 +235,58 @@ async def test_the_page_reconnects_to_a_server_that_was_restarted(browser: Brows
                 gallery.upload(encoded(landscape("salt-desert", 400, 300)))
                 await until_ready(page.get_by_role("listitem"))
                 await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+
+
+async def test_a_server_with_keys_asks_for_one_and_says_what_it_lacks(browser: Browser, tmp_path: Path) -> None:
+    gallery = Gallery(tmp_path)
+    other, viewer = gallery.key("jobs:read"), gallery.key(VIEWER)
+    refused = ["status of 401", "status of 403"]
+    async with asked_for_a_key(browser, gallery, refused) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await page.clock.fast_forward("05:00")
+        await expect(page.get_by_text("Signed out", exact=True)).to_be_visible()
+        assert asked == [], "it goes on asking while it is signed out"
+        await expect(page.locator("#notices p")).to_have_count(0)
+        await sign_in(page, "a typing error")
+        await expect(page.get_by_text("This key is not valid")).to_be_visible()
+        await sign_in(page, other)
+        await expect(page.get_by_text("this needs the scope images:read")).to_be_visible()
+        await sign_in(page, viewer)
+        await expect(page.get_by_text("No images yet")).to_be_visible()
+        await drop(page, jpeg("blue-hour"))
+        await expect(card(page, "blue-hour.jpg")).to_contain_text("this needs the scope images:write")
+
+
+async def test_who_has_signed_in_stays_so_until_the_end_of_the_session(browser: Browser, tmp_path: Path) -> None:
+    gallery = Gallery(tmp_path)
+    key = gallery.key(EDITOR)
+    async with asked_for_a_key(browser, gallery, ["status of 401"]) as page:
+        await sign_in(page, key)
+        await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        await drop(page, jpeg("blue-hour"))
+        await until_ready(card(page, "blue-hour.jpg"))
+        await page.reload()
+        await until_ready(card(page, "blue-hour.jpg"))
+        await page.get_by_role("button", name="Delete blue-hour.jpg").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("No images yet")).to_be_visible()
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        await expect(page.get_by_role("button", name="Add images")).to_be_hidden()
+        await sign_in(page, key)
+        await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        gallery.revoke(key)
+        await expect(page.get_by_text("The session is over")).to_be_visible()
+
+
+@asynccontextmanager
+async def asked_for_a_key(browser: Browser, gallery: Gallery, expected: list[str]) -> AsyncIterator[Page]:
+    """The page of a server that has keys. Its clock can be advanced."""
+    with gallery.process() as dev:
+        await asyncio.to_thread(dev.until_it_says, "Ctrl-C stops it")
+        async with opened(browser, gallery.page, expected=[*expected, "net::ERR_"]) as page:
+            await page.clock.install()
+            await page.reload()
+            await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+            yield page
