@@ -36,8 +36,8 @@ export function updateDetails(image) {
   dialog.classList.toggle("bare", !canShow(image));
 }
 
-// An image is never enlarged.
-const sizes = ({ width }) => `(max-width: 800px) min(100vw, ${width}px), min(700px, ${width}px)`;
+// As wide as the stage may get; an image is never enlarged.
+const sizes = ({ width }) => `(max-width: 800px) min(100vw, ${width}px), min(720px, ${width}px)`;
 
 // Of one that was canceled there may be a preview.
 const canShow = (image) =>

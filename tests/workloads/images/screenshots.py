@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.docs.pages import ROOT
 from tests.servers.browser import launched, opened
-from tests.workloads.images.gallery_page import NARROW, SVG, WIDE, Gallery, card, drop, until_ready
+from tests.workloads.images.gallery_page import NARROW, WIDE, Gallery, card, drop, svg, until_ready
 from tests.workloads.images.landscapes import SCENES, encoded, landscape
 
 PICTURES = ROOT / "docs" / "images"
@@ -46,7 +46,7 @@ async def at_work(browser: Browser, gallery: Gallery, name: str, size: Any, scen
     async with opened(browser, gallery.page, viewport=size, color_scheme="light", expected=["status of 415"]) as page:
         await drop(page, *[file(scene) for scene in scenes[:-2]])
         await until_ready(*[card(page, scene) for scene in scenes[:-2]])
-        await drop(page, {"name": "logo.svg", "mimeType": "image/svg+xml", "buffer": SVG})
+        await drop(page, svg())
         await expect(card(page, "logo.svg")).to_contain_text("Not uploaded")
         for scene, status in zip(scenes[-2:], ("Processing", "Queued"), strict=True):
             await drop(page, file(scene))
