@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
@@ -54,7 +55,28 @@ def encode_still(image: Image.Image, variant: Variant) -> bytes:
 
 def encode_animation(frames: FrameSequence, variant: Variant, loop: int) -> bytes:
     """`loop`: how often it plays; 0: forever. AVIF: always forever, because Pillow cannot tell libavif otherwise."""
-    return _save(frames, variant, save_all=True, duration=frames.durations, loop=loop)
+    data = _save(frames, variant, save_all=True, duration=frames.durations, loop=loop)
+    return _without_times(data) if variant.format == "avif" else data
+
+
+def _without_times(data: bytes) -> bytes:
+    """libavif writes into an animation when it was made, so that no two files of the same frames would be equal."""
+    timeless = bytearray(data)
+    for at in _timed_boxes(data, 0, len(data)):
+        length = 16 if data[at] == 1 else 8  # by the version of the box, which is followed by three bytes of flags
+        timeless[at + 4 : at + 4 + length] = bytes(length)
+    return bytes(timeless)
+
+
+def _timed_boxes(data: bytes, at: int, end: int) -> Iterator[int]:
+    """Where the contents begin of each box that starts with the times of its creation and of its last change."""
+    while at < end:
+        size, kind = struct.unpack_from(">I4s", data, at)
+        if kind in (b"mvhd", b"tkhd", b"mdhd"):
+            yield at + 8
+        elif kind in (b"moov", b"trak", b"mdia"):
+            yield from _timed_boxes(data, at + 8, at + size)
+        at += size
 
 
 def _save(image: Image.Image, variant: Variant, **options: Any) -> bytes:
