@@ -20,7 +20,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from holdfast.clock import MovableClock
+from holdfast.clock import Clock, MovableClock
 from holdfast.engine import Engine
 from holdfast.engine.hooks.claim import token_prefix
 from holdfast.engine.move import move
@@ -326,6 +326,12 @@ async def opened(url: str, folder: Path, clock: MovableClock, **settings: Any) -
         desk.clock, desk.worker = clock, (await served.engine.workers.register()).id
         yield desk
     await app.close()
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """Starts now: a worker in this process, whose time nothing moves, must not find a retry due that is not."""
+    return MovableClock(Clock().now())
 
 
 @pytest.fixture
