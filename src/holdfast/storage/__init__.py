@@ -2,9 +2,19 @@
 
 from holdfast.storage.backend import ObjectInfo
 from holdfast.storage.objects import Download, Watch
-from holdfast.storage.open import open_storage
+from holdfast.storage.open import check_storage_url, open_storage
 from holdfast.storage.signing import Signer
 from holdfast.storage.staging import Staged, StaleStaging
 from holdfast.storage.storage import Storage
 
-__all__ = ["Download", "ObjectInfo", "Signer", "Staged", "StaleStaging", "Storage", "Watch", "open_storage"]
+__all__ = [
+    "Download",
+    "ObjectInfo",
+    "Signer",
+    "Staged",
+    "StaleStaging",
+    "Storage",
+    "Watch",
+    "check_storage_url",
+    "open_storage",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.clock import Clock
@@ -25,6 +26,12 @@ OPTIONS = ("endpoint", "region")
 _HALF_A_URL = re.compile(r"(s3|memory|file):(?!//)", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
+
+
+class _S3(NamedTuple):
+    bucket: str
+    prefix: str
+    options: dict[str, str]
 
 
 def open_storage(
@@ -53,22 +60,36 @@ def open_storage(
         "secret_access_key": secret_access_key,
         "session_token": session_token,
     }
+    backend: Backend
+    match _read(url):
+        case Path() as path:
+            backend = Directory(path, ids or Ids())
+        case _S3(bucket, prefix, options):
+            config = {name: value for name, value in (credentials | options).items() if value}
+            backend = Bucket.in_s3(bucket, prefix, config, request_seconds=request_seconds, retries=retries)
+        case None:
+            backend = Bucket.in_memory()
+    return Storage(backend, clock=clock, watch=watch, signer=signer, base_url=base_url)
+
+
+def check_storage_url(url: str | os.PathLike[str]) -> None:
+    """Raises Invalid for a URL that `open_storage` would reject."""
+    _read(url)
+
+
+def _read(url: str | os.PathLike[str]) -> Path | _S3 | None:
+    """None: in memory."""
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(url, str) or _HALF_A_URL.match(url):
         raise _invalid("it is incomplete" if url else "it is empty")
     scheme, found, _ = url.partition("://")
-    backend: Backend
     if not found or scheme == "file":
-        backend = Directory(_path(url), ids or Ids())
-    elif url == "memory://":
-        backend = Bucket.in_memory()
-    elif scheme == "s3":
-        bucket, prefix, options = _s3(url)
-        config = {name: value for name, value in (credentials | options).items() if value}
-        backend = Bucket.in_s3(bucket, prefix, config, request_seconds=request_seconds, retries=retries)
-    else:
-        raise _invalid(f"{scheme[:20]}:// is not supported")
-    return Storage(backend, clock=clock, watch=watch, signer=signer, base_url=base_url)
+        return _path(url)
+    if url == "memory://":
+        return None
+    if scheme == "s3":
+        return _s3(url)
+    raise _invalid(f"{scheme[:20]}:// is not supported")
 
 
 def _path(url: str) -> Path:
@@ -84,7 +105,7 @@ def _path(url: str) -> Path:
     return Path(path)
 
 
-def _s3(url: str) -> tuple[str, str, dict[str, str]]:
+def _s3(url: str) -> _S3:
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -98,7 +119,7 @@ def _s3(url: str) -> tuple[str, str, dict[str, str]]:
         raise _invalid(f"unknown option {unknown[0][:40]!r}; options are {', '.join(OPTIONS)}")
     if options.get("endpoint") and not _ENDPOINT.fullmatch(options["endpoint"]):
         raise _invalid("an endpoint is http://HOST:PORT or https://HOST:PORT")
-    return parts.netloc, check_prefix(unquote(parts.path).strip("/")), options
+    return _S3(parts.netloc, check_prefix(unquote(parts.path).strip("/")), options)
 
 
 def _invalid(fault: str) -> Invalid:

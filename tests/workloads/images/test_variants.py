@@ -27,19 +27,21 @@ def test_the_default_can_be_set_as_widths_and_formats_or_as_a_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "name"),
+    ("wrong", "says"),
     [
-        ({"widths": "a"}, "WIDTHS"),
-        ({"widths": "0"}, "WIDTHS"),
-        ({"widths": "-5"}, "WIDTHS"),
-        ({"formats": "gif"}, "FORMATS"),
-        ({"formats": ""}, "FORMATS"),
-        ({"variants": "nonsense"}, "VARIANTS"),
-        ({"variants": "[]"}, "VARIANTS"),
+        ({"widths": "a"}, "WIDTHS.* is invalid: .*such as 320,800"),
+        ({"widths": "320,,800"}, "WIDTHS.* is invalid: .*such as 320,800"),
+        ({"widths": "320,320"}, "WIDTHS.* is invalid: .*the same name"),
+        ({"widths": "0"}, "WIDTHS.* is invalid"),
+        ({"widths": "-5"}, "WIDTHS.* is invalid"),
+        ({"formats": "gif"}, "FORMATS.* is invalid"),
+        ({"formats": ""}, "FORMATS.* is invalid"),
+        ({"variants": "nonsense"}, "VARIANTS.* is invalid"),
+        ({"variants": "[]"}, "VARIANTS.* is invalid"),
     ],
 )
-def test_a_default_that_is_invalid_is_found_when_the_settings_are_read(wrong: dict[str, str], name: str) -> None:
-    with pytest.raises(ValueError, match=f"HOLDFAST_IMAGES_.*{name}.* is invalid"):
+def test_a_default_that_is_invalid_is_found_when_the_settings_are_read(wrong: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=f"HOLDFAST_IMAGES_.*{says}"):
         Settings(**wrong)
 
 
@@ -49,6 +51,9 @@ def test_a_default_that_is_invalid_is_found_when_the_settings_are_read(wrong: di
         {"storage_url": "gs://bucket"},
         {"storage_url": "s3://"},
         {"storage_url": "file://elsewhere/x"},
+        {"storage_url": "s3://b/prefix"},
+        {"storage_url": "s3://bucket/prefix?endpoint=nonsense"},
+        {"storage_url": "s3://bucket/prefix?colour=blue"},
         {"cdn": "https://example.cloudfront.net"},
         {"cdn_endpoint_url": "localhost:4566"},
         {"cdn_endpoint_url": "ftp://example.com"},
@@ -89,6 +94,12 @@ def test_an_invalid_default_is_an_invalid_setting() -> None:
     assert caught.value.code == "invalid_setting"
 
 
+@pytest.mark.parametrize("name", ["hero", "hero.large", "png", "signed", "w20.png", "a.jpg"])
+def test_names_may_be_chosen(name: str) -> None:
+    [variant] = read_variants(json.dumps([{"width": 1, "format": "png", "name": name}]))
+    assert variant.name == name
+
+
 def test_names_and_qualities_are_filled_in() -> None:
     text = (
         '[{"height": 9, "format": "avif"}, {"width": 7, "height": 9, "fit": "contain", "format": "webp", "quality": 5}]'
@@ -108,10 +119,17 @@ def test_names_and_qualities_are_filled_in() -> None:
         ('[{"format": "png"}]', "a width or a height"),
         ('[{"width": 16384, "format": "png"}]', "<= 16383"),
         ('[{"width": 1, "format": "png", "name": "../x"}]', "name"),
+        ('[{"width": 1, "format": "png", "name": "x\\n"}]', "name"),
+        ('[{"width": 1, "format": "png", "name": "cancel"}]', "because a route is"),
+        ('[{"width": 1, "format": "png", "name": "reprocess"}]', "because a route is"),
+        ('[{"width": 1, "format": "png", "name": "x.webp"}]', "the suffix of another format than png"),
+        ('[{"width": 8000, "height": 5001, "fit": "contain", "format": "png"}]', "more than 40000000 pixels"),
+        ('[{"width": 8000, "height": 5001, "fit": "cover", "format": "png"}]', "more than 40000000 pixels"),
         ('[{"width": 1, "format": "png", "colour": 1}]', "colour"),
         ('[{"width": 1, "format": "png", "quality": 101}]', "<= 100"),
         (json.dumps([{"width": n, "format": "png"} for n in range(1, 52)]), "there are 51"),
         ("[{", "malformed|truncated"),
+        (" ", "they are empty"),
         (b"\xff", "utf-8|malformed|UTF-8"),
     ],
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from holdfast.workloads.images.variants import Variant
+from holdfast.workloads.images.variants import PIXELS_MAX, Variant
 
 # The longest side that a format holds. JPEG: libjpeg stops before the 65535 of the format. AVIF: it holds 65536, but
 # libavif, which browsers use, reads no more than this.
@@ -38,7 +39,7 @@ def place(width: int, height: int, variant: Variant) -> Placement:
         return _cover(width, height, variant.width, variant.height)
     longest = SIDE_MAX[variant.format]
     widest, highest = (min(side or longest, longest) for side in (variant.width, variant.height))
-    scale = min(1.0, widest / width, highest / height)
+    scale = min(1.0, widest / width, highest / height, math.sqrt(PIXELS_MAX / (width * height)))
     size = _side(width * scale, widest), _side(height * scale, highest)
     return Placement((0, 0, width, height), size, (widest, highest) if variant.fit == "contain" else size)
 

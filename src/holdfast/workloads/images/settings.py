@@ -7,12 +7,12 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.manifest import Secret
+from holdfast.storage import check_storage_url
 from holdfast.workloads.images.variants import Variant, checked, read_variants
 
 _URL = r"https?://[^\s/?#]+(/[^\s?#]*)?"
 # Settings that are text of a certain form: the form, and how messages say it.
 _FORMS = {
-    "storage_url": (r"|(?!\w+://).+|file:///.+|s3://[^/?]+.*|memory://", "`file:///PATH` or `s3://BUCKET/PREFIX`"),
     "public_url": (f"|{_URL}", "empty, or like https://images.example.com"),
     "cdn": (r"|none|[A-Za-z0-9]{1,64}", "`none`, or the id of a distribution, such as E2QWRUHEXAMPLE"),
     "cdn_endpoint_url": (f"|{_URL}", "empty, or like https://HOST:PORT"),
@@ -53,6 +53,11 @@ class Settings(msgspec.Struct):
         for name, (form, allowed) in _FORMS.items():
             if not re.fullmatch(form, getattr(self, name)):
                 raise ValueError(f"HOLDFAST_IMAGES_{name.upper()} must be {allowed}")
+        if self.storage_url:
+            try:
+                check_storage_url(self.storage_url)
+            except Invalid as error:
+                raise ValueError(f"HOLDFAST_IMAGES_STORAGE_URL is an {error}") from None
         if bool(self.access_key_id) != bool(self.secret_access_key):
             raise ValueError("HOLDFAST_IMAGES_ACCESS_KEY_ID and HOLDFAST_IMAGES_SECRET_ACCESS_KEY are set together")
         self.default_variants()
@@ -65,6 +70,8 @@ class Settings(msgspec.Struct):
         try:
             if self.variants:
                 return read_variants(self.variants)
+            if not re.fullmatch(r" *\d+ *(, *\d+ *)*", self.widths):
+                raise ValueError("widths are whole numbers with commas between them, such as 320,800")
             widths = [int(width) for width in self.widths.split(",")]
             formats = [word.strip() for word in self.formats.split(",")]
             return checked([msgspec.convert({"width": w, "format": f}, Variant) for w in widths for f in formats])

@@ -15,7 +15,9 @@ MEDIA_TYPE = {"jpeg": "image/jpeg", "webp": "image/webp", "avif": "image/avif", 
 PREFERRED = ("avif", "webp", "jpeg", "png")  # the best first
 VARIANTS_MAX = 50
 SIDE_MAX = 16_383  # of WebP
-NAME = r"^[a-z0-9][a-z0-9_-]{0,62}(\.[a-z0-9]{1,8})?$"
+PIXELS_MAX = 40_000_000  # of a variant: that of AVIF needs 25 bytes for each, and with the image has 2 GiB
+NAME = r"^[a-z0-9][a-z0-9_-]{0,62}(\.[a-z0-9]{1,8})?(?!\n)$"  # `$` alone would allow a line feed at the end
+TAKEN = ("cancel", "reprocess")  # routes of an image
 
 _Side = Annotated[int, msgspec.Meta(ge=1, le=SIDE_MAX)]
 
@@ -46,7 +48,7 @@ def read_variants(text: str | bytes) -> list[Variant]:
     except msgspec.ValidationError as error:
         raise _invalid(f"{error}; each is like {_EXAMPLE}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(f"they are a JSON list: {error}") from None
+        raise _invalid(f"they are a JSON list: {error}" if text.strip() else "they are empty, and not a list") from None
 
 
 def variants_json(variants: list[Variant]) -> str:
@@ -68,8 +70,19 @@ def _complete(variant: Variant) -> Variant:
         raise _invalid("each needs a width or a height")
     if variant.fit != "inside" and (variant.width is None or variant.height is None):
         raise _invalid(f"fit {variant.fit!r} needs a width and a height")
+    if variant.fit != "inside" and (variant.width or 0) * (variant.height or 0) > PIXELS_MAX:
+        raise _invalid(f"{variant.width} x {variant.height} are more than {PIXELS_MAX} pixels")
     name = variant.name or _name(variant)
+    _check_name(name, variant.format)
     return msgspec.structs.replace(variant, name=name, quality=variant.quality or QUALITY[variant.format])
+
+
+def _check_name(name: str, form: Format) -> None:
+    if name in TAKEN:
+        raise _invalid(f"no variant can be called {name!r}, because a route is")
+    suffix = name.partition(".")[2]
+    if suffix in QUALITY and suffix != form:
+        raise _invalid(f"{name!r} has the suffix of another format than {form}")
 
 
 def _name(variant: Variant) -> str:

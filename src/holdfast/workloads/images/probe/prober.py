@@ -83,6 +83,8 @@ def _format_of(head: bytes | bytearray) -> str:
     for name, (signature, _) in _WALKS.items():
         if re.match(signature, head, re.DOTALL):
             return name
+    if not head:
+        raise ImageFault(UNSUPPORTED, "the file is empty")
     raise ImageFault(
         UNSUPPORTED, "the file is not an image of a supported type; send JPEG, PNG, GIF, WebP, AVIF, TIFF or BMP"
     )
