@@ -46,8 +46,8 @@ async def images() -> int:
 
 
 async def stored() -> list[str]:
-    """The objects that there are."""
-    return sorted([info.key async for info in objects.storage().list()])
+    """The objects that there are, without the mark of the storage."""
+    return sorted([info.key async for info in objects.storage().list() if info.key != objects.MARKER])
 
 
 async def swept() -> None:

@@ -18,6 +18,7 @@ from holdfast.clock import Clock
 from holdfast.settings import Settings
 from holdfast.worker.processes.process_pool import ProcessPool
 from holdfast.workloads.images import ext
+from holdfast.workloads.images.objects import MARKER
 from holdfast.workloads.images.service import app
 from tests.server.steps import Served, serving
 from tests.worker.in_process import AtWork, until, working
@@ -83,12 +84,12 @@ class Service:
         return await self.ended((await self.upload(data, **request))["imageId"])
 
     def files(self, below: str = "") -> list[str]:
-        """The keys of the objects in the directory."""
+        """The keys of the objects in the directory, without its mark."""
         walked = os.walk(self.folder)  # passes over folders that are deleted meanwhile
         paths = [
             Path(folder, name).relative_to(self.folder).as_posix() for folder, _, names in walked for name in names
         ]
-        return sorted(name for name in paths if name.startswith(below) and not name.startswith(".holdfast"))
+        return sorted(each for each in paths if each.startswith(below) and not each.startswith((".holdfast", MARKER)))
 
 
 @asynccontextmanager

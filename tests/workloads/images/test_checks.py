@@ -18,8 +18,14 @@ async def storage_check(service: Service) -> tuple[str, str, str]:
 
 
 async def test_a_storage_that_works_is_left_as_it_was(service: Service) -> None:
-    assert await storage_check(service) == ("ok", f"images are kept in file://{service.folder}", "")
+    where = f"file://{service.folder}"
+    advice = "if it should have, mount its volume or repair the setting"
+    assert await storage_check(service) == ("warn", f"{where} has no images yet", advice)
     assert service.files() == []
+    await service.upload(picture())
+    files = service.files()
+    assert await storage_check(service) == ("ok", f"images are kept in {where}", "")
+    assert service.files() == files
 
 
 async def test_a_storage_that_can_be_read_and_not_written_fails(service: Service) -> None:

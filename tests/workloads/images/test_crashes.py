@@ -17,6 +17,7 @@ from holdfast.workloads.images.service import app
 from tests.worker.in_process import until
 from tests.workloads.images import steps
 from tests.workloads.images.dying_app import STEPS
+from tests.workloads.images.leftovers import recorded
 from tests.workloads.images.steps import Service, images_working, picture
 
 THREE = json.dumps([{"width": width, "format": "webp"} for width in (8, 16, 32)])
@@ -45,20 +46,7 @@ async def test_a_killed_execution_is_repeated_and_leaves_nothing_behind(
         event.verb for event in await service.served.engine.reads.history(image["jobId"]) if event.verb == "complete"
     ]
     assert ends == ["complete"]
-    assert service.files() == await recorded(service)
-
-
-async def recorded(service: Service) -> list[str]:
-    """The objects that rows name."""
-    images = (await service.served.http.get("/images")).json()["images"]
-    ids = [image["imageId"] for image in images]
-    ext = processing.ext
-
-    async def keys(tx: Any) -> set[str]:
-        originals = {(await tx.one(ext.q.image, tenant="default", id=each))["storage_key"] for each in ids}
-        return originals | {row["storage_key"] for row in await tx.all(ext.q.variants, ids=ids)}
-
-    return sorted(await service.served.engine.store.read(keys))
+    assert service.files() == await recorded()
 
 
 async def test_an_execution_that_lost_its_lease_does_not_replace_a_newer_result(
@@ -82,7 +70,7 @@ async def test_an_execution_that_lost_its_lease_does_not_replace_a_newer_result(
 
     assert published["status"] == "completed"
     assert without_urls(await service.image(accepted["imageId"])) == without_urls(published)
-    keys = [key for key in await recorded(service) if key.startswith("variants/")]
+    keys = [key for key in await recorded() if key.startswith("variants/")]
     assert len(keys) == 3
     assert all(f"{accepted['jobId']}-2/" in key for key in keys)
 

@@ -300,6 +300,7 @@ async def test_signed_urls_need_no_key(service: Service) -> None:
         assert (await anyone.get(url)).status_code == 200
         assert (await anyone.get(url.replace("w16", "w17"))).json()["code"] == "invalid_signature"
         assert (await anyone.get(url[:-1])).status_code == 403
+        assert (await anyone.get(url + "0" * 300)).status_code == 403
     assert (await get(service, path)).status_code == 200
 
 
@@ -374,6 +375,38 @@ async def test_a_new_variant_set_makes_only_the_difference(service: Service) -> 
 
 def variant(width: int) -> dict[str, Any]:
     return {"width": width, "format": "webp"}
+
+
+async def test_a_redriven_reprocess_makes_what_is_wanted_now(service: Service) -> None:
+    """Variants that were asked for later are not replaced."""
+    image = await service.upload(picture(), params={"variants": SMALL})
+    old, new = [await reprocess(service, image, width=width) for width in (24, 32)]
+    engine = service.served.engine
+    worker = (await engine.workers.register()).id
+    for lease in await engine.claim(worker, types=["IMAGE_REPROCESS"], limit=9):
+        if lease.id == old["jobId"]:
+            await engine.fail(worker, lease.id, lease.token, "canceled", permanent=True)
+        else:
+            await engine.release(worker, lease.id, lease.token)
+    async with images_working():
+        assert (await service.job(new["jobId"]))["status"] == "COMPLETED"
+        again = await service.served.http.post(f"/api/admin/jobs/{old['jobId']}/redrive", headers=ADMIN)
+        assert (await service.job(again.json()["jobId"]))["status"] == "COMPLETED"
+        image = await service.ended(image["imageId"])
+    assert (image["jobId"], [each["name"] for each in image["variants"]]) == (again.json()["jobId"], ["w32.webp"])
+
+
+async def test_reprocess_takes_variants_as_an_upload_does(service: Service) -> None:
+    image = await service.upload(picture(), params={"variants": SMALL})
+    path, asked = f"/images/{image['imageId']}/reprocess", {"variants": json.dumps([variant(24)])}
+    twice = await service.served.http.post(path, params=asked, json={"variants": [variant(24)]})
+    assert (twice.status_code, twice.json()["code"]) == (400, "conflicting_input")
+    unknown = await service.served.http.post(path, params={"variant": "x"})
+    assert (unknown.status_code, unknown.json()["code"]) == (422, "invalid_query")
+    assert (await service.served.http.post(path, params=asked)).status_code == 202
+    async with images_working():
+        image = await service.ended(image["imageId"])
+    assert [each["name"] for each in image["variants"]] == ["w24.webp"]
 
 
 async def test_signed_urls_end_with_the_request_to_delete(service: Service) -> None:
@@ -509,7 +542,7 @@ async def test_with_a_cdn_shared_caches_keep_variants_longer_than_browsers(
         image = await service.made(picture(), params={"variants": SMALL})
     images_settings(cdn="EXAMPLE", url_seconds=60)
     served = await get(service, f"/images/{image['imageId']}/w16.webp")
-    assert served.headers["cache-control"] == "public, max-age=3600, s-maxage=31536000"
+    assert served.headers["cache-control"] == "public, max-age=3600, s-maxage=86400"
     signed = await get(service, image["variants"][0]["url"])
     assert signed.headers["cache-control"] == "private, max-age=60"
 

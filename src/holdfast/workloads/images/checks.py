@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import Invalid, StorageError
-from holdfast.extend import Checked, Tx, fail, ok
+from holdfast.extend import Checked, Tx, fail, ok, warn
 from holdfast.model import Job
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
@@ -18,8 +18,11 @@ async def storage_works() -> Checked:
         await storage.check()
         await storage.put(key, b"a check of holdfast doctor")
         await storage.delete(key)
+        is_used = await objects.has_marker()
     except (StorageError, Invalid) as error:
         return fail(str(error), "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
+    if not is_used:
+        return warn(f"{storage.url} has no images yet", "if it should have, mount its volume or repair the setting")
     return ok(f"images are kept in {storage.url}")
 
 

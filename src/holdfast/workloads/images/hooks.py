@@ -16,27 +16,36 @@ from holdfast.workloads.images.lifecycle import IMAGES
 from holdfast.workloads.images.variants import read_variants, variants_json
 
 PROCESSING = ("IMAGE_PROCESS", "IMAGE_REPROCESS")
-CONTROL = ("IMAGE_DELETE", "IMAGE_CANCEL", "IMAGE_PURGE")
 INTERNAL = "internal_error"
 UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "timeout")  # the process that worked on the image was killed
 
 
-@ext.guard("create", job_type=(*PROCESSING, *CONTROL))
+@ext.guard("create", job_type=(*PROCESSING, "IMAGE_CANCEL", "IMAGE_PURGE"))
 async def image_exists(tx: Tx, request: CreateRequest) -> None:
     """Of the job's own tenant: also for jobs that a client creates by `POST /jobs`."""
     wanted_by(request.job.payload)
-    image_id = request.job.payload.get("image")
-    if request.job.type == "IMAGE_DELETE" and request.job.redrive_of:  # its first job has hidden the image, or more
-        return
-    if await tx.one(ext.q.image, tenant=request.job.tenant, id=str(image_id)) is None:
-        raise NotFound(f"there is no image {str(image_id)[:80]!r}", code="image_not_found")
+    await _found(tx, ext.q.image, request)
+
+
+@ext.guard("create", job_type="IMAGE_DELETE")
+async def hide(tx: Tx, request: CreateRequest) -> None:
+    """From now on the image does not exist for clients. It is locked: of two requests to delete it, one gets a job."""
+    if not request.job.redrive_of:  # its first job has hidden the image, or more
+        await _found(tx, ext.q.mark_deleted, request)
+
+
+async def _found(tx: Tx, query: Any, request: CreateRequest) -> None:
+    image_id = str(request.job.payload.get("image"))
+    if await tx.one(query, tenant=request.job.tenant, id=image_id) is None:
+        raise NotFound(f"there is no image {image_id[:80]!r}", code="image_not_found")
 
 
 @ext.effect("create", job_type=PROCESSING)
 async def assign(tx: Tx, verb: str, job: Job) -> None:
-    """The newest job of an image decides what becomes of it; results of older ones are not published."""
+    """The newest job of an image decides what becomes of it; results of older ones are not published. A redrive makes
+    what is wanted now: there may have been newer requests."""
     image_id, wanted = job.payload["image"], wanted_by(job.payload)
-    if wanted is not None:
+    if wanted is not None and not job.redrive_of:
         await tx.run(ext.q.set_wanted, tenant=job.tenant, id=image_id, wanted=wanted)
     await tx.run(ext.q.assign_job, tenant=job.tenant, id=image_id, job_id=job.id, status=IMAGES.words[job.state])
 
@@ -45,11 +54,6 @@ def wanted_by(payload: dict[str, Any]) -> str | None:
     """The variants that a job asks for, as they are stored. Raises `invalid_variants`."""
     variants = payload.get("variants")
     return None if variants is None else variants_json(read_variants(msgspec.json.encode(variants)))
-
-
-@ext.effect("create", job_type="IMAGE_DELETE")
-async def hide(tx: Tx, verb: str, job: Job) -> None:
-    await tx.run(ext.q.mark_deleted, tenant=job.tenant, id=job.payload["image"])
 
 
 @ext.effect("claim", "complete", "fail", "release", "reap", job_type=PROCESSING)

@@ -12,7 +12,7 @@ from holdfast.workloads.images import objects
 from holdfast.workloads.images.cdn import purge_images
 from holdfast.workloads.images.extension import WRITE, ext
 from holdfast.workloads.images.outcomes import TREATED, TREATED_IN_PROCESSING, counted, reported
-from holdfast.workloads.images.processing import LEFTOVER_SECONDS, make_variants
+from holdfast.workloads.images.processing import make_variants
 from holdfast.workloads.images.variants import Variant
 
 QUEUE = "images"
@@ -79,6 +79,7 @@ async def delete(ctx: Context, image: str) -> dict[str, Any]:
         async with ctx.transaction() as tx:
             await _delete_rows(tx, ctx, image)
             doomed = [row["storage_key"] for row in await tx.all(ext.q.garbage_of_job, job_id=ctx.job_id)]
+        await objects.require_marker()
         await objects.delete(doomed)
         await purge_images(ext.settings, [image], reference=ctx.job_id)
         async with ctx.transaction() as tx:
@@ -91,12 +92,14 @@ async def _delete_rows(tx: Any, ctx: Context, image_id: str) -> None:
     image = await tx.one(ext.q.any_image, tenant=ctx.tenant, id=image_id)
     if image is None:  # an earlier execution has done it
         return
+    await tx.run(ext.q.lock_original, tenant=ctx.tenant, sha256=image["sha256"])
     with suppress(NotFound):  # pruned
         await tx.withdraw(image["job_id"], "canceled", message="the image is deleted")
     await tx.run(ext.q.discard_of_job, job_id=image["job_id"])
     doomed = [row["storage_key"] for row in await tx.all(ext.q.variants, ids=[image_id])]
     await tx.run(ext.q.delete_all_variants, image_id=image_id)
-    await tx.run(ext.q.delete_image, id=image_id)
+    if await tx.one(ext.q.delete_image, id=image_id) is None:  # another job has deleted it meanwhile
+        return
     left = await tx.one(ext.q.leave_original, tenant=ctx.tenant, sha256=image["sha256"])
     if left is not None and left["images"] == 0:
         await tx.run(ext.q.delete_original, tenant=ctx.tenant, sha256=image["sha256"])
@@ -131,6 +134,8 @@ async def _stays(key: str) -> bool:
 async def _sweep_some(ctx: Context) -> int:
     async with ctx.transaction() as tx:
         due = {row["storage_key"]: row["job_id"] for row in await tx.all(ext.q.due_garbage, limit=SWEPT_AT_ONCE)}
+    if due:
+        await objects.require_marker()
     keys, folders = [key for key in due if not key.endswith("/")], [key for key in due if key.endswith("/")]
     for folder in folders:
         keys += [info.key async for info in objects.storage().list(folder.removesuffix("/"))]
@@ -139,7 +144,7 @@ async def _sweep_some(ctx: Context) -> int:
     await objects.delete([key for key in keys if key not in kept])
     again = [folder for folder in folders if due[folder] is not None]
     async with ctx.transaction() as tx:
-        await tx.run(ext.q.look_again, keys=again, seconds=LEFTOVER_SECONDS)
+        await tx.run(ext.q.look_again, keys=again, seconds=objects.LEFTOVER_SECONDS)
         await tx.run(ext.q.keep, keys=[key for key in due if key not in again])
     return len(due)
 

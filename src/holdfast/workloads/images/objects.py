@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+from holdfast.errors import StorageUnavailable
 from holdfast.storage import Storage
 from holdfast.workloads.images.extension import ext
 
@@ -10,6 +11,8 @@ DELETED_AT_ONCE = 1000
 # A client waits for its upload while S3 does not respond: once for the request, and once to abort a large object. Less
 # would be too short for a part of 5 MiB on a slow line. A server that is down is noticed within a second.
 REQUEST_SECONDS, RETRIES = 15.0, 3
+LEFTOVER_SECONDS = 86_400.0  # until a sweep looks at what a crashed upload or execution has written
+MARKER = "holdfast-images"  # written by the first upload
 
 
 def storage() -> Storage:
@@ -23,6 +26,23 @@ def storage() -> Storage:
 def _opened(url: str, access_key_id: str, secret_access_key: str) -> Storage:
     keys = {"access_key_id": access_key_id, "secret_access_key": secret_access_key}
     return ext.open_storage(url, **keys, request_seconds=REQUEST_SECONDS, retries=RETRIES)
+
+
+async def has_marker() -> bool:
+    return await storage().exists(MARKER)
+
+
+async def put_marker() -> None:
+    await storage().put(MARKER, b"Objects of the image service are kept here. Do not delete this one.\n")
+
+
+async def require_marker() -> None:
+    """A bucket that is missing, or a volume that is not mounted, looks as if all objects were deleted: that is an
+    outage."""
+    if not await has_marker():
+        await storage().check()  # says so if there is no bucket
+        message = f"the storage has no object {MARKER!r}: it is another storage, or its volume is not mounted"
+        raise StorageUnavailable(message, full=f"{storage().url}: {message}")
 
 
 def original_key(image_id: str) -> str:

@@ -16,14 +16,13 @@ import msgspec
 
 from holdfast import Context
 from holdfast.clock import turn
-from holdfast.errors import ObjectNotFound, StorageUnavailable
+from holdfast.errors import ObjectNotFound
 from holdfast.model import Part, PartStatus
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.picture import Picture, PixelLimits, Rendered
 from holdfast.workloads.images.variants import MEDIA_TYPE, Variant, read_variants
 
-LEFTOVER_SECONDS = 86_400.0  # until the sweep looks at what a crashed execution has written
 REPORT_SECONDS = 0.25  # finished variants are reported together that often
 
 
@@ -79,11 +78,12 @@ async def _plan(ctx: Context, image_id: str, folder: str) -> Plan | None:
         image = await tx.one(ext.q.image, tenant=ctx.tenant, id=image_id)
         if image is None or image["job_id"] != ctx.job_id:
             return None
+        original = await tx.one(ext.q.original, tenant=ctx.tenant, sha256=image["sha256"])
         rows = await tx.all(ext.q.variants, ids=[image_id])
-        await tx.run(ext.q.add_garbage, storage_key=folder, job_id=ctx.job_id, seconds=LEFTOVER_SECONDS)
+        await tx.run(ext.q.add_garbage, storage_key=folder, job_id=ctx.job_id, seconds=objects.LEFTOVER_SECONDS)
     wanted = {variant.name: variant for variant in read_variants(image["wanted"])}
     recorded = {row["name"]: row["spec"] for row in rows}
-    return Plan(image["storage_key"], wanted, recorded, image["dhash"] is not None)
+    return Plan(original["storage_key"], wanted, recorded, image["dhash"] is not None)
 
 
 async def _finished(ctx: Context, plan: Plan) -> dict[str, Stored]:
@@ -105,15 +105,11 @@ async def _open(plan: Plan) -> Picture:
 
 
 async def _read(original: str) -> bytes:
-    """A bucket that is missing, or a volume that is not mounted, looks like a missing object: that is an outage."""
-    storage = objects.storage()
     try:
-        return await storage.read(original)
+        return await objects.storage().read(original)
     except ObjectNotFound:
-        if await anext(storage.list(), None) is None:
-            message = "object storage is empty, although images were stored in it"
-            raise StorageUnavailable(message, full=f"{storage.url}: {message}") from None
-        return await storage.read(original)  # it may be there again
+        await objects.require_marker()
+        return await objects.storage().read(original)  # it may be there again
 
 
 class _Making:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import Conflict, Invalid, KeyReused, Malformed, NotAcceptable, NotFound
+from holdfast.errors import Conflict, Invalid, KeyReused, NotAcceptable, NotFound, ObjectNotFound
 from holdfast.extend import Reply, Request, Tx, ranged
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
 from holdfast.workloads.images.negotiation import best_format
-from holdfast.workloads.images.upload import Upload, discard, receive
+from holdfast.workloads.images.upload import Upload, discard, receive, sent_twice
 from holdfast.workloads.images.variants import Variant, read_variants, variants_json
 from holdfast.workloads.images.views import (
     PATH,
@@ -39,7 +39,7 @@ ENVELOPE_BYTES = 1 << 20  # of a form around its file
 LAST = "g"  # behind every id, in every collation
 CURSOR = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CACHE_SECONDS = 3600
-CDN_CACHE_SECONDS = 31_536_000
+CDN_CACHE_SECONDS = 86_400  # also of a response that was on its way while the CDN was purged
 
 
 class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SignedQuery(msgspec.Struct, forbid_unknown_fields=True):
-    token: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    token: str = ""
 
 
 class Reprocess(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ async def upload(request: Request) -> Reply:
     try:
         if received.variants is not None:
             if variants is not None:
-                raise Malformed("`variants` is in the query and in the form; send it once", code="conflicting_input")
+                raise sent_twice("variants", "is in the query and in the form")
             variants = read_variants(received.variants)
         if variants is None:
             variants = ext.settings.default_variants()
@@ -106,14 +106,13 @@ async def _record(request: Request, upload: Upload, variants: list[Variant], key
     assert upload.found is not None  # noqa: S101
     wanted = variants_json(variants)
     digest = hashlib.sha256(f"{upload.sha256} {wanted}".encode()).hexdigest()
+    tenant, lost = request.caller.tenant, await _lost_original(request, upload)
     async with request.tx() as tx:
-        tenant = request.caller.tenant
         [original] = await tx.all(ext.q.add_original, tenant=tenant, sha256=upload.sha256, storage_key=upload.key)
         row = {
             "id": upload.image_id,
             "tenant": tenant,
             "sha256": upload.sha256,
-            "storage_key": original["storage_key"],
             "content_type": upload.found.media_type,
             "bytes": upload.size,
             "width": upload.found.width,
@@ -128,9 +127,22 @@ async def _record(request: Request, upload: Upload, variants: list[Variant], key
             await tx.run(ext.q.delete_original, tenant=tenant, sha256=upload.sha256)
             await tx.run(ext.q.discard, storage_key=upload.key)
             return await _repeated(tx, tenant, key, digest)
-        await _keep_or_discard(tx, upload, original["storage_key"])
+        if original["storage_key"] == lost:
+            await tx.run(ext.q.replace_original, tenant=tenant, sha256=upload.sha256, storage_key=upload.key)
+            await tx.run(ext.q.add_garbage, storage_key=lost, job_id=None, seconds=objects.LEFTOVER_SECONDS)
+        is_needed = original["storage_key"] in (upload.key, lost)
+        await (tx.run(ext.q.keep, keys=[upload.key]) if is_needed else tx.run(ext.q.discard, storage_key=upload.key))
         job = await request.enqueue(process, upload.image_id)
     return AcceptedImage(upload.image_id, job.id, "queued")
+
+
+async def _lost_original(request: Request, upload: Upload) -> str | None:
+    """The key under which the tenant should have the same bytes already, if they are missing there."""
+    tenant, sha256 = request.caller.tenant, upload.sha256
+    original = await request.read(lambda tx: tx.one(ext.q.original, tenant=tenant, sha256=sha256))
+    if original is None or await objects.storage().exists(original["storage_key"]):
+        return None
+    return str(original["storage_key"])
 
 
 async def _repeated(tx: Tx, tenant: str, key: str | None, digest: str) -> AcceptedImage:
@@ -140,14 +152,6 @@ async def _repeated(tx: Tx, tenant: str, key: str | None, digest: str) -> Accept
     if image["request_digest"] != digest:
         raise KeyReused(f"this {KEY} was used for another image or other variants; use a new one")
     return AcceptedImage(image["id"], image["job_id"], image["status"])
-
-
-async def _keep_or_discard(tx: Tx, upload: Upload, original: str) -> None:
-    """The tenant may have the same bytes already: then these are not needed."""
-    if original == upload.key:
-        await tx.run(ext.q.keep, keys=[upload.key])
-    else:
-        await tx.run(ext.q.discard, storage_key=upload.key)
 
 
 @ext.route(
@@ -240,7 +244,11 @@ def _cached() -> str:
 
 
 async def _served(row: Any, cached: str, headers: dict[str, str]) -> Response:
-    download = await objects.storage().get(row["storage_key"])
+    try:
+        download = await objects.storage().get(row["storage_key"])
+    except ObjectNotFound:  # deleted since the row was read, or lost
+        await objects.require_marker()
+        raise NotFound("the file of this variant does not exist any more", code="no_variant") from None
     etag, media_type = row["sha256"][:32], media_type_of(row)
     headers = {"cache-control": cached, "x-content-type-options": "nosniff", **headers}
     return ranged(download.part, download.info.size, etag=etag, media_type=media_type, headers=headers)
@@ -268,12 +276,16 @@ async def signed(request: Request) -> Response:
     scope=WRITE,
     about="Make other variants, or the missing ones again: only the difference is made.",
     body=Reprocess,
+    query=UploadQuery,
     answers={202: AcceptedImage},
     refuses=(404, 409),
 )
 async def start_reprocess(request: Request) -> Reply:
-    given = request.body.variants
-    wanted = None if given is None else read_variants(msgspec.json.encode(given))
+    given, asked = request.body.variants, request.query.variants
+    if given is not None and asked is not None:
+        raise sent_twice("variants", "is in the query and in the body")
+    text = asked if given is None else msgspec.json.encode(given)
+    wanted = None if text is None else read_variants(text)
     async with request.tx() as tx:
         image = await _image(tx, request)
         job = await request.enqueue(reprocess.options(idempotency_key=_key(request)), image["id"], wanted)

@@ -16,6 +16,7 @@ from holdfast.workloads.images.probe import ImageInfo, ImageLimits, Prober
 FORM = "multipart/form-data"
 FILE, VARIANTS = "file", "variants"
 VARIANTS_BYTES_MAX = 65_536
+_marked = set[str]()  # as far as this process knows
 PROBED_BYTES = 4096  # read before anything is stored: most files that are no images show it here
 
 
@@ -60,7 +61,11 @@ async def _read_form(request: Request, upload: Upload) -> None:
 
 def _only_once(name: str, before: object) -> None:
     if before is not None:
-        raise Malformed(f"the form has the field {name!r} twice; send it once", code="conflicting_input")
+        raise sent_twice(name, "is in the form twice")
+
+
+def sent_twice(name: str, where: str) -> Malformed:
+    return Malformed(f"{name!r} {where}; send it once", code="conflicting_input")
 
 
 async def _text(part: FormPart) -> str:
@@ -76,8 +81,9 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
     try:
         first, is_whole = await _first(prober, chunks)
         info = prober.finish() if is_whole else None
+        await _mark(request)
         async with request.tx() as tx:  # written down first: no crash leaves an object that nothing leads to
-            await tx.run(ext.q.add_garbage, storage_key=upload.key, job_id=None, seconds=86_400.0)
+            await tx.run(ext.q.add_garbage, storage_key=upload.key, job_id=None, seconds=objects.LEFTOVER_SECONDS)
         try:
             await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
             upload.found = info or prober.finish()
@@ -91,6 +97,19 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
             raise
     except ImageFault as fault:
         raise refusal(fault) from None
+
+
+async def _mark(request: Request) -> None:
+    """The first upload to a storage marks it. Afterwards it has the mark, or it is not that storage."""
+    url = objects.storage().url
+    if url in _marked and await objects.has_marker():
+        return
+    if await request.read(lambda tx: tx.one(ext.q.storage, url=url)) is None:
+        await objects.put_marker()
+        async with request.tx() as tx:
+            await tx.run(ext.q.add_storage, url=url)
+    await objects.require_marker()
+    _marked.add(url)
 
 
 async def _first(prober: Prober, chunks: AsyncIterator[bytes]) -> tuple[bytes, bool]:

@@ -1,8 +1,8 @@
 -- name: add_image
 INSERT INTO holdfast_images_image
-       (id, tenant, status, sha256, storage_key, content_type, bytes, width, height, frames, wanted, idempotency_key,
+       (id, tenant, status, sha256, content_type, bytes, width, height, frames, wanted, idempotency_key,
         request_digest, created_at, updated_at)
-VALUES (:id, :tenant, 'queued', :sha256, :storage_key, :content_type, :bytes, :width, :height, :frames, :wanted,
+VALUES (:id, :tenant, 'queued', :sha256, :content_type, :bytes, :width, :height, :frames, :wanted,
         :idempotency_key, :request_digest, {now}, {now})
 ON CONFLICT (tenant, idempotency_key) DO NOTHING
 RETURNING id
@@ -58,7 +58,8 @@ UPDATE holdfast_images_image SET deleted_at = {now}, updated_at = {now}
 RETURNING id
 
 -- name: delete_image
-DELETE FROM holdfast_images_image WHERE id = :id
+-- No row: another job has deleted it.
+DELETE FROM holdfast_images_image WHERE id = :id RETURNING id
 
 -- name: variants
 SELECT image_id, name, spec, storage_key, sha256, width, height, bytes, frames
@@ -88,6 +89,16 @@ DELETE FROM holdfast_images_variant WHERE image_id = :image_id
 INSERT INTO holdfast_images_original (tenant, sha256, storage_key, images) VALUES (:tenant, :sha256, :storage_key, 1)
 ON CONFLICT (tenant, sha256) DO UPDATE SET images = holdfast_images_original.images + 1
 RETURNING storage_key
+
+-- name: original
+SELECT storage_key FROM holdfast_images_original WHERE tenant = :tenant AND sha256 = :sha256
+
+-- name: lock_original
+-- Before the image, as uploads do.
+UPDATE holdfast_images_original SET images = images WHERE tenant = :tenant AND sha256 = :sha256
+
+-- name: replace_original
+UPDATE holdfast_images_original SET storage_key = :storage_key WHERE tenant = :tenant AND sha256 = :sha256
 
 -- name: leave_original
 UPDATE holdfast_images_original SET images = images - 1
@@ -142,3 +153,9 @@ UPDATE holdfast_images_garbage SET due_at = {now+:seconds}, job_id = NULL WHERE 
 SELECT storage_key FROM holdfast_images_variant WHERE storage_key {in:keys text}
 UNION ALL
 SELECT storage_key FROM holdfast_images_original WHERE storage_key {in:keys text}
+
+-- name: storage
+SELECT url FROM holdfast_images_storage WHERE url = :url
+
+-- name: add_storage
+INSERT INTO holdfast_images_storage (url) VALUES (:url) ON CONFLICT (url) DO NOTHING

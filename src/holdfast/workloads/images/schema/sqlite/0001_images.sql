@@ -14,7 +14,6 @@ CREATE TABLE holdfast_images_image (
     status          text        NOT NULL,
     job_id          text,
     sha256          text        NOT NULL,
-    storage_key     text        NOT NULL,
     content_type    text        NOT NULL,
     bytes           integer     NOT NULL,
     width           integer     NOT NULL,
@@ -59,3 +58,8 @@ CREATE TABLE holdfast_images_garbage (
 ) STRICT;
 CREATE INDEX holdfast_images_garbage_due ON holdfast_images_garbage (due_at);
 CREATE INDEX holdfast_images_garbage_job ON holdfast_images_garbage (job_id);
+
+-- Storage that holds objects of this service: each has an object that marks it.
+CREATE TABLE holdfast_images_storage (
+    url text PRIMARY KEY
+) STRICT;
