@@ -84,7 +84,7 @@ def png_frames(frames: int, width: int = 1, height: int = 1) -> bytes:
 
 
 def gif(width: int, height: int, *blocks: bytes) -> bytes:
-    """Two colours. The blocks are those between the header and the end."""
+    """Two colors. The blocks are those between the header and the end."""
     return (
         b"GIF89a" + struct.pack("<HHBBB", width, height, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff" + b"".join(blocks) + b";"
     )

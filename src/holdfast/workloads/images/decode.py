@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 
 from holdfast.workloads.images.color import simplified
 from holdfast.workloads.images.faults import (
@@ -27,8 +27,10 @@ from holdfast.workloads.images.faults import (
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "TIFF", "BMP")
 # Encoders make about 10 scans. Of an image with the most pixels that are allowed, 32 take a few seconds.
 _SCANS_MAX, _SCANS_OF_LARGEST = 500, 32
+_PROFILE_BYTES_MAX = 1 << 24  # of a profile or a text that is compressed in a PNG; by default 1 MiB, and some have more
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")  # of a JPEG; others have no segment, or are image data
 _END_OF_IMAGE, _START_OF_SCAN = b"\xd9", b"\xda"
+_CONTROL = re.compile(rb"!\xf9\x04(.)", re.DOTALL)  # of a frame of a GIF; what looks like one changes nothing visible
 _ANIMATED = ("GIF", "WEBP", "AVIF", "PNG")  # the others have pages, or the previews of a camera
 
 
@@ -41,10 +43,8 @@ class PixelLimits(NamedTuple):
 @contextmanager
 def decoding(limits: PixelLimits) -> Iterator[None]:
     """Whatever Pillow raises becomes an ImageFault, except errors of the operating system, such as a missing file."""
-    most, threads = Image.MAX_IMAGE_PIXELS, AvifImagePlugin.DEFAULT_MAX_THREADS
-    Image.MAX_IMAGE_PIXELS, AvifImagePlugin.DEFAULT_MAX_THREADS = limits.max_pixels, 1
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _set(limits):
             warnings.simplefilter("ignore")  # about metadata, which is not kept
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
@@ -58,8 +58,24 @@ def decoding(limits: PixelLimits) -> Iterator[None]:
         if _is_out_of_memory(error):
             raise ImageFault(OUT_OF_MEMORY, "the image needs more memory than there is") from error
         raise ImageFault(CORRUPT, f"the image cannot be decoded: {str(error)[:200]}") from error
+
+
+@contextmanager
+def _set(limits: PixelLimits) -> Iterator[None]:
+    """What Pillow has as variables of its modules."""
+    wanted = (
+        (Image, "MAX_IMAGE_PIXELS", limits.max_pixels),
+        (AvifImagePlugin, "DEFAULT_MAX_THREADS", 1),
+        (PngImagePlugin, "MAX_TEXT_CHUNK", _PROFILE_BYTES_MAX),
+    )
+    before = [(module, name, getattr(module, name)) for module, name, _ in wanted]
+    for module, name, value in wanted:
+        setattr(module, name, value)
+    try:
+        yield
     finally:
-        Image.MAX_IMAGE_PIXELS, AvifImagePlugin.DEFAULT_MAX_THREADS = most, threads
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 def _is_of_the_system(error: Exception) -> bool:
@@ -162,6 +178,22 @@ def load_frame(image: ImageFile.ImageFile, index: int, limits: PixelLimits) -> N
     with decoding(limits):  # here, because to Pillow's savers an EOFError is the end of the animation
         image.seek(index)
         image.load()
+
+
+def keep_disposed_transparent(source: bytes | Path, image: ImageFile.ImageFile) -> None:
+    """At the first frame of a GIF: give it a transparent color that it does not use, if it has none. Otherwise Pillow
+    makes the picture black where a later frame is cleared."""
+    if image.format != "GIF" or image.mode != "P" or "transparency" in image.info:
+        return
+    data = source if isinstance(source, bytes) else source.read_bytes()
+    if any(_is_cleared(found[1][0]) for found in _CONTROL.finditer(data)):
+        used = {index for _, index in image.getcolors() or ()}
+        if unused := set(range(256)) - used:
+            image.info["transparency"] = max(unused)
+
+
+def _is_cleared(flags: int) -> bool:
+    return bool(flags & 1) and flags >> 2 & 7 == 2
 
 
 def orientation(image: ImageFile.ImageFile) -> int:

@@ -56,7 +56,17 @@ def encode_still(image: Image.Image, variant: Variant) -> bytes:
 def encode_animation(frames: FrameSequence, variant: Variant, loop: int) -> bytes:
     """`loop`: how often it plays; 0: forever. AVIF: always forever, because Pillow cannot tell libavif otherwise."""
     data = _save(frames, variant, save_all=True, duration=frames.durations, loop=loop)
-    return _without_times(data) if variant.format == "avif" else data
+    if variant.format == "avif":
+        return _without_times(data)
+    return _with_alpha_flag(data) if frames.mode == "RGBA" else data
+
+
+def _with_alpha_flag(data: bytes) -> bytes:
+    """libwebp sets it if the picture of a frame has transparency, and not if only what a frame clears is transparent:
+    that would be black."""
+    if data[12:16] != b"VP8X":  # all frames are alike
+        return data
+    return data[:20] + bytes([data[20] | 0x10]) + data[21:]
 
 
 def _without_times(data: bytes) -> bytes:

@@ -16,6 +16,7 @@ from holdfast.workloads.images.decode import (
     count_frames,
     decoding,
     first_frame,
+    keep_disposed_transparent,
     load_frame,
     load_reduced,
     opened,
@@ -135,6 +136,8 @@ class Picture:
         pixels, elapsed, mode = 0, 0.0, ""
         for index in range(first_frame(image), first_frame(image) + self.frames):
             load_frame(image, index, self._limits)
+            if index == 0:
+                keep_disposed_transparent(self._source, image)
             pixels += image.width * image.height
             if pixels > self._limits.max_animation_pixels:  # frames may be larger than the first
                 raise ImageFault(TOO_MANY_PIXELS, f"the frames have more than {pixels} pixels together")
