@@ -138,7 +138,8 @@ async def _declare_needs(tx: Tx, declared: JobType, app: str, *, known: bool) ->
             return
         needs = await put_needs(tx, declared.name, before, {**by_app, app: declared.needs or []})
         if needs is not None:
-            log.info("job type %r needs the hooks of: %s", declared.name, ", ".join(needs) or "no extension")
+            level = logging.DEBUG if before is None else logging.INFO
+            log.log(level, "job type %r needs the hooks of: %s", declared.name, ", ".join(needs) or "no extension")
             return
     raise Conflict(
         f"too many processes declare job type {declared.name!r} at once; try again", code="job_type_contended"
