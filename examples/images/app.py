@@ -12,7 +12,7 @@ from holdfast.workloads.images import ext as images
 STATIC = Path(__file__).parent / "static"
 PAGE = (STATIC / "gallery.html").read_text(encoding="utf-8")
 
-gallery = Extension("gallery")
+gallery = Extension("gallery", example="open {url}/gallery in a browser")
 
 
 @gallery.route("GET", "/gallery", scope=None, about="Upload images and watch them.", answers={200: "text/html"})

@@ -82,7 +82,11 @@ def add_to(commands: Any) -> None:
         about="run a server, a worker and maintenance in one process, for development",
         more="Without settings it uses a SQLite file in .holdfast, and without --app the bundled example, "
         f"{EXAMPLE}, which creates one job of each type at its first start. It prints a line for each job that ends.",
-        examples=["holdfast dev", "holdfast dev --app tasks:app --quiet"],
+        examples=[
+            "holdfast dev",
+            "holdfast dev --app tasks:app --quiet",
+            "holdfast dev --app holdfast.workloads.images:app",
+        ],
         json=False,
     )
     add_arguments(parser)

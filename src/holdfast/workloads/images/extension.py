@@ -11,7 +11,7 @@ except ImportError:
         "the image service needs a library that is not installed: pip install 'holdfast[images]'", code="extra_missing"
     ) from None
 
-ext = Extension("images", settings=Settings, example="curl -X POST -T photo.jpg {url}/images")
+ext = Extension("images", settings=Settings, example="curl -X POST -T PHOTO.jpg {url}/images\n  curl {url}/images")
 
 WRITE = ext.scope("write", "upload, reprocess, cancel and delete images")
 READ = ext.scope("read", "read images and their variants")

@@ -43,7 +43,9 @@ CDN_CACHE_SECONDS = 86_400  # also of a response that was on its way while the C
 
 
 class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
-    variants: str | None = None
+    variants: Annotated[
+        str | None, msgspec.Meta(description="A JSON list; none: the default variants, or those it has.")
+    ] = None
 
 
 class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):

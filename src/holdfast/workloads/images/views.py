@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +15,10 @@ from holdfast.workloads.images.variants import MEDIA_TYPE, Format, Variant, read
 
 PATH = "/images/{image_id}/{variant}"
 SIGNED = f"{PATH}/signed"
+
+
+def _about(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
 
 
 class AcceptedImage(msgspec.Struct, rename="camel"):
@@ -34,7 +38,7 @@ class VariantView(msgspec.Struct, rename="camel"):
     format: Format
     bytes: int
     sha256: str
-    url: str
+    url: Annotated[str, _about("Signed: it needs no key, and expires.")]
 
 
 class ImageError(msgspec.Struct):
@@ -44,17 +48,17 @@ class ImageError(msgspec.Struct):
 
 class ImageView(msgspec.Struct, rename="camel", omit_defaults=True):
     image_id: str
-    job_id: str
-    status: str
-    content_type: str
-    width: int
+    job_id: Annotated[str, _about("The newest job that processes it.")]
+    status: Annotated[str, _about("`queued`, `processing`, `completed`, `failed_retryable` or `failed`.")]
+    content_type: Annotated[str, _about("Of the upload, by its bytes.")]
+    width: Annotated[int, _about("Of the upload, as it is displayed: after its orientation.")]
     height: int
-    frames: int
-    bytes: int
-    sha256: str
-    blurhash: str | None
-    dhash: str | None
-    color: str | None
+    frames: Annotated[int, _about("1, or those of an animation.")]
+    bytes: Annotated[int, _about("Size of the upload.")]
+    sha256: Annotated[str, _about("Of the upload, in hexadecimal.")]
+    blurhash: Annotated[str | None, _about("A placeholder to show while it loads (BlurHash).")]
+    dhash: Annotated[str | None, _about("64 bits in hexadecimal; few of them differ between similar images.")]
+    color: Annotated[str | None, _about("The dominant color, such as `#316e91`.")]
     variants: list[VariantView]
     created_at: datetime
     updated_at: datetime
