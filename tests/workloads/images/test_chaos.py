@@ -152,6 +152,10 @@ async def test_every_image_ends_once_and_equal(
         await until(lambda: client.have(count, *FINAL), seconds=SECONDS)
         await client.ended_once_and_equal()
         assert await leftovers.images() == count
+        for each in workers:
+            await asyncio.to_thread(each.end)
+        async with down(s3_server):  # no request is on its way any more, as when a day has passed
+            workers = [worker()]
         await leftovers.swept_when_due()
         assert await leftovers.stored() == await leftovers.recorded()
     assert loss.sent[0] >= loss.sent.total() * LOST // OF > 0
