@@ -88,10 +88,8 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
             await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
             upload.found = info or prober.finish()
             request.set_upload_type(upload.found.media_type)
-        except (
-            StorageError
-        ):  # the object may still appear after the request was given up: a sweep deletes it a day later
-            raise
+        except StorageError:
+            raise  # the object may appear after the request was given up: a sweep deletes it a day later
         except Exception:
             await discard(request, upload)
             raise
