@@ -344,6 +344,13 @@ async def test_a_range_request_returns_the_range(media: Served, path: str) -> No
         assert head.headers["content-length"] == str(len(expected[1]))
 
 
+async def test_a_range_outside_of_the_object_is_not_cached(media: Served) -> None:
+    """The object has `max-age=60`: a CDN would keep the error for as long."""
+    answer = await media.http.get("/media/stored/clip", headers={"range": f"bytes={SIZE}-"})
+    assert (answer.status_code, answer.headers["cache-control"]) == (416, "no-store")
+    assert not {"etag", "content-type"}.intersection(answer.headers)
+
+
 async def test_a_range_of_a_changed_object_returns_the_whole_object(media: Served) -> None:
     whole = await media.http.get("/media/clip")
     for condition, status in ((whole.headers["etag"], 206), (whole.headers["last-modified"], 206), ('"other"', 200)):

@@ -127,6 +127,7 @@ class RangeResponse(Response):
         if start is None:
             self.status_code = 416
             self.headers["content-range"], self.headers["content-length"] = f"bytes */{self._size}", "0"
+            self.headers["cache-control"] = "no-store"  # that of the object is not for an error
             del self.headers["etag"], self.headers["content-type"]
         elif (start, end) != (0, self._size) or self.status_code == 206:
             self.status_code = 206
