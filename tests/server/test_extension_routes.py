@@ -11,6 +11,7 @@ from holdfast.model.key import NewKey
 from holdfast.server.app import ROUTES as CORE
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.routes import extension_route, mount, together
+from holdfast.server.http.route import Route
 from holdfast.store import Tx
 from tests.server import notes_extension as notes
 from tests.server.steps import ADMIN, Served, bearer, serving
@@ -231,6 +232,36 @@ async def test_all_servers_of_a_database_share_a_secret(store_url: str) -> None:
             assert (await served.http.get("/notes")).status_code == 200
     assert len(set(seen)) == 2
     assert {len(secret) for secret in seen} == {32}
+
+
+async def test_a_secret_of_one_extension_is_not_that_of_another(store_url: str) -> None:
+    """Else one could make the signatures of the other."""
+    seen: dict[str, bytes] = {}
+
+    def route(extension: str) -> Route:
+        async def tell(request: Request) -> notes.Note:
+            seen[extension] = await request.secret("urls")
+            return notes.Note("x", "x")
+
+        return extension_route(extension, "GET", f"/{extension}", tell, scope=None, answers={200: notes.Note})
+
+    async with serving(store_url, routes=[route("one"), route("two")]) as served:
+        for path in ("/one", "/two"):
+            assert (await served.http.get(path)).status_code == 200
+    assert seen["one"] != seen["two"]
+
+
+async def test_a_time_limit_does_not_name_what_the_handler_waited_for(store_url: str) -> None:
+    """It may have been the database, object storage or anything else."""
+
+    async def wait(request: Request) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(store_url, routes=[notes.route("GET", "/notes", wait, seconds=0.1)]) as served:
+        answer = await served.http.get("/notes")
+    assert (answer.status_code, answer.json()["code"]) == (503, "outcome_unknown")
+    expected = "no response within 0.1 s; the request may have been applied: repeat it"
+    assert answer.json()["detail"] == expected
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ _T = TypeVar("_T")
 class Request:
     """A request to a route of an extension, authenticated and validated."""
 
-    def __init__(self, server: ServerState, request: HttpRequest, settings: Any) -> None:
-        self._server, self._asked = server, request
+    def __init__(self, server: ServerState, request: HttpRequest, settings: Any, extension: str) -> None:
+        self._server, self._asked, self._extension = server, request, extension
         self._tx: Tx | None = None
         self.settings = settings
         self.path, self.query, self.body, self.id = request.path, request.query, request.body, request.request_id
@@ -80,11 +80,12 @@ class Request:
         return await self._server.engine.store.read(work)
 
     async def secret(self, name: str) -> bytes:
-        """Random bytes for signatures, made once and kept in the database: the same in every server process."""
-        secrets = self._server.secrets
-        if name not in secrets:
-            secrets[name] = await self._server.engine.keys.server_secret(f"extension {name}")
-        return secrets[name]
+        """Random bytes for signatures, made once and kept in the database: the same in every server process, and
+        others for each extension."""
+        secrets, own = self._server.secrets, f"extension {self._extension} {name}"
+        if own not in secrets:
+            secrets[own] = await self._server.engine.keys.server_secret(own)
+        return secrets[own]
 
     @asynccontextmanager
     async def tx(self) -> AsyncIterator[Tx]:

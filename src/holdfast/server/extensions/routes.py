@@ -180,7 +180,7 @@ class _HandlerCall:
     settings: Callable[[], Any]
 
     async def _call(self, server: ServerState, request: HttpRequest) -> Any:
-        return await self.handler(Request(server, request, self.settings()))
+        return await self.handler(Request(server, request, self.settings(), self.extension))
 
     async def __call__(self, server: ServerState, request: HttpRequest) -> HttpResponse:
         called = self._call(server, request)

@@ -104,12 +104,11 @@ class Endpoint:
         )
         timeouts = self._long_timeouts if watched else self._timeouts
         try:
-            with timeouts.begin():  # bounds the wait for a database that hangs; the operation may still complete
+            with timeouts.begin():  # a database or a storage may hang; the operation may still complete
                 return await (self._watched(request, receive) if watched else route.handler(server, request))
         except TimeoutError:
             raise OutcomeUnknown(
-                f"no response from the database within {timeouts.seconds:g} s; the request may have been applied: "
-                "repeat it"
+                f"no response within {timeouts.seconds:g} s; the request may have been applied: repeat it"
             ) from None
 
     async def _watched(self, request: HttpRequest, receive: Any) -> HttpResponse:
