@@ -19,7 +19,7 @@ from holdfast.engine.hooks.enqueue import enqueue
 from holdfast.engine.hooks.hooks import EFFECTIVE, GUARDED, Hooks, check_verbs
 from holdfast.engine.hooks.moves import MoveRequest
 from holdfast.engine.maintenance.extension_tasks import Task
-from holdfast.engine.reads.extension_checks import Checked, Probe, fail, ok, warn
+from holdfast.engine.reads.extension_checks import Checked, Probe, fail, ok, probed_store, warn
 from holdfast.engine.reads.why import Clause
 from holdfast.errors import Invalid, UnknownName
 from holdfast.extension_settings import Secret, SettingsSection, ShownSetting
@@ -51,7 +51,7 @@ from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.responses import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extensions.routes import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.http.multipart import FormPart
-from holdfast.server.http.route import Reply, Route
+from holdfast.server.http.route import Header, Reply, Route
 from holdfast.settings import NAMES, load_section, shown_section
 from holdfast.store import Tx
 from holdfast.store.extension_files import ExtensionFiles
@@ -73,6 +73,7 @@ __all__ = [
     "Defer",
     "Extension",
     "FormPart",
+    "Header",
     "Manifest",
     "MoveRequest",
     "Query",
@@ -105,6 +106,7 @@ RESERVED = key.RESERVED.union(
 
 _Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
 _Metric = TypeVar("_Metric", bound=AnyDeclared)
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -445,13 +447,22 @@ class Extension(Definitions):
 
     def check(self, name: str) -> Callable[[_Function], _Function]:
         """A check of `holdfast doctor`: an async function of (tx), or of nothing if it asks another system than the
-        database, that returns `ok(...)`, `warn(...)` or `fail(...)` within 5 seconds."""
+        database, that returns `ok(...)`, `warn(...)` or `fail(...)` within 5 seconds. `read` has queries for it."""
         return self._probe(self.checks, "check", name)
 
     def health(self, name: str) -> Callable[[_Function], _Function]:
         """A field of /health, under `extensions`: an async function of (tx), or of nothing as above, that returns JSON
         within 5 seconds. It is called every 10 seconds, and its result is public."""
         return self._probe(self.health_fields, "field of /health", name)
+
+    async def read(self, work: Callable[[Tx], Awaitable[_Found]]) -> _Found:
+        """`await ext.read(lambda tx: tx.all(ext.q.notes))`: queries of a check, or of a field of /health, that is a
+        function of nothing."""
+        if (store := probed_store()) is None:
+            raise self._invalid(
+                "ext.read is for checks and fields of /health that are functions of nothing", "no_check"
+            )
+        return await store.read(work)
 
     def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:
         self.refuse_late(f"{what} {name}")

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.engine.hooks.hooks import Hook, error_text, warn_of_blocking
-from holdfast.store import Tx
+from holdfast.store import Store, Tx
 
 PROBE_SECONDS = 5.0
+
+_store: ContextVar[Store] = ContextVar("holdfast_probed_store")
 
 
 class Checked(NamedTuple):
@@ -73,13 +76,21 @@ async def run_probe(tx: Tx, hook: Hook, *given: Any) -> Any:
         return CheckFailed(error)
 
 
-async def run_outside(hook: Hook) -> Any:
-    """The same for a function that needs no transaction."""
+async def run_outside(store: Store, hook: Hook) -> Any:
+    """The same for a function without a transaction; `probed_store` is the store for its queries."""
+    token = _store.set(store)
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             return await hook.function()
     except (Exception, SystemExit) as error:
         return CheckFailed(error)
+    finally:
+        _store.reset(token)
+
+
+def probed_store() -> Store | None:
+    """None: no check is running."""
+    return _store.get(None)
 
 
 def finding(probe: Probe, found: Any) -> Checked:

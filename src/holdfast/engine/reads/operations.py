@@ -100,7 +100,7 @@ class Reads(Component):
     async def ask_extension(self, probe: _probes.Probe) -> Any:
         """The answer of an extension, or `CheckFailed`."""
         if probe.outside:
-            return await _probes.run_outside(probe.hook)
+            return await _probes.run_outside(self.store, probe.hook)
         return await self.store.read(lambda tx: _probes.run_probe(tx, probe.hook))
 
     async def check_extension(self, probe: _probes.Probe) -> _probes.Checked:
