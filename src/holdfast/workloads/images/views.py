@@ -11,7 +11,7 @@ from holdfast.extend import Request
 from holdfast.storage import Signer
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
-from holdfast.workloads.images.variants import MEDIA_TYPE, Format, Variant, read_variants
+from holdfast.workloads.images.variants import MEDIA_TYPE, Format, Variant, stored_variants
 
 PATH = "/images/{image_id}/{variant}"
 SIGNED = f"{PATH}/signed"
@@ -97,7 +97,7 @@ async def urls(request: Request) -> Urls:
 
 
 async def signer(request: Request) -> Signer:
-    return Signer(await request.secret("images urls"))
+    return Signer(await request.secret("urls"))
 
 
 async def image_views(images: list[Any], variants: list[Any], links: Urls) -> list[ImageView]:
@@ -108,7 +108,7 @@ async def image_views(images: list[Any], variants: list[Any], links: Urls) -> li
 
 
 async def _image_view(image: Any, rows: list[Any], links: Urls) -> ImageView:
-    wanted = {name: place for place, name in enumerate(each.name for each in read_variants(image["wanted"]))}
+    wanted = {name: place for place, name in enumerate(each.name for each in stored_variants(image["wanted"]))}
     rows = sorted(rows, key=lambda row: wanted.get(row["name"], len(wanted)))
     error = ImageError(image["error_code"], image["error_message"]) if image["error_code"] else None
     return ImageView(
