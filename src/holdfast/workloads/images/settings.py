@@ -14,13 +14,21 @@ _URL = r"https?://[^\s/?#]+(/[^\s?#]*)?"
 # Settings that are text of a certain form: the form, and how messages say it.
 _FORMS = {
     "public_url": (f"|{_URL}", "empty, or like https://images.example.com"),
-    "cdn": (r"|none|[A-Za-z0-9]{1,64}", "`none`, or the id of a distribution, such as E2QWRUHEXAMPLE"),
+    "cdn": (r"|(?i:none)|[A-Za-z0-9]{1,64}", "`none`, or the id of a distribution, such as E2QWRUHEXAMPLE"),
     "cdn_endpoint_url": (f"|{_URL}", "empty, or like https://HOST:PORT"),
 }
 
 
 def _about(text: str, **bounds: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, **bounds)
+
+
+def _check_shared(url: str) -> None:
+    """Servers, workers and their child processes have the same storage."""
+    if url.startswith("memory:"):
+        raise Invalid("storage URL: each process has a memory of its own; use file:///PATH or s3://BUCKET/PREFIX")
+    if not re.match(r"[a-z0-9]+://|/", url):
+        raise Invalid("storage URL: the path is relative, and depends on where a process starts; use file:///PATH")
 
 
 class Settings(msgspec.Struct):
@@ -56,6 +64,7 @@ class Settings(msgspec.Struct):
         if self.storage_url:
             try:
                 check_storage_url(self.storage_url)
+                _check_shared(self.storage_url)
             except Invalid as error:
                 raise ValueError(f"HOLDFAST_IMAGES_STORAGE_URL is an {error}") from None
         if bool(self.access_key_id) != bool(self.secret_access_key):
@@ -64,7 +73,7 @@ class Settings(msgspec.Struct):
 
     @property
     def has_cdn(self) -> bool:
-        return self.cdn not in ("", "none")
+        return self.cdn.lower() not in ("", "none")
 
     def default_variants(self) -> list[Variant]:
         try:
