@@ -7,6 +7,7 @@ TOO_MANY_PIXELS = "image_too_many_pixels"
 TOO_MANY_FRAMES = "image_too_many_frames"
 OUT_OF_MEMORY = "image_out_of_memory"
 ORIGINAL_MISSING = "original_missing"
+INTERNAL = "internal_error"  # one that the service does not know
 
 OF_IMAGE = (CORRUPT, UNSUPPORTED, TOO_MANY_PIXELS, TOO_MANY_FRAMES)  # their messages are about the image alone
 # What clients see of other errors: their own messages may name hosts and paths.
@@ -31,6 +32,7 @@ MESSAGES = {
     "E_CPU_LIMIT": "the image needs more CPU time than its processing may use",
     "E_TIMEOUT": "processing did not finish in time",
     "timeout": "processing did not finish in time",
+    "timeout_soft": "the worker that processed the image was lost",
     "poison": "the image ended the process that worked on it several times",
 }
 

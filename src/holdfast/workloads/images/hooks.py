@@ -16,7 +16,6 @@ from holdfast.workloads.images.lifecycle import IMAGES
 from holdfast.workloads.images.variants import read_variants, variants_json
 
 PROCESSING = ("IMAGE_PROCESS", "IMAGE_REPROCESS")
-INTERNAL = "internal_error"
 UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "timeout")  # the process that worked on the image was killed
 
 
@@ -62,7 +61,8 @@ async def follow(tx: Tx, verb: str, job: Job) -> None:
     status = {"status": IMAGES.words[job.state], "error_code": error["code"], "error_message": error["message"]}
     await tx.run(ext.q.set_status, id=job.payload["image"], job_id=job.id, **status)
     if verb == "fail" and job.reason in UNCOUNTED:
-        processing_errors.add(1, job.reason)
+        reason = job.reason
+        tx.after_commit(lambda: processing_errors.add(1, reason))
     if job.state is State.DEAD:
         await tx.run(ext.q.discard_of_job, job_id=job.id)
 
@@ -71,5 +71,5 @@ def shown_error(error: Any) -> dict[str, str]:
     """For clients: of an error that the service does not know, only that there was one."""
     code = (error or {}).get("code", "")
     if code not in faults.MESSAGES:
-        return {"code": INTERNAL, "message": "the image could not be processed"}
+        return {"code": faults.INTERNAL, "message": "the image could not be processed"}
     return {"code": code, "message": error["message"] if code in faults.OF_IMAGE else faults.MESSAGES[code]}

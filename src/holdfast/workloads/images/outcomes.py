@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Literal
 
 from holdfast import Permanent, Retry
-from holdfast.errors import ObjectNotFound, StorageError
+from holdfast.errors import LeaseLost, ObjectNotFound, StorageError
 from holdfast.workloads.images.cdn import CdnUnavailable
 from holdfast.workloads.images.extension import processing_errors
-from holdfast.workloads.images.faults import MESSAGES, ORIGINAL_MISSING, OUT_OF_MEMORY, ImageFault
+from holdfast.workloads.images.faults import INTERNAL, MESSAGES, ORIGINAL_MISSING, OUT_OF_MEMORY, ImageFault
 
 # How the platform treats the codes of errors: the throttled ones want a longer pause.
 TREATED: dict[str, Literal["throttled"]] = {"storage_throttled": "throttled", "cdn_throttled": "throttled"}
@@ -32,12 +32,15 @@ def reported() -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Count the errors in the metric of image processing, by the code that becomes of them."""
+    """Count the errors in the metric of image processing, by the code that becomes of them. A lost lease is none: the
+    image is processed elsewhere."""
     try:
         yield
+    except LeaseLost:
+        raise
     except Exception as error:
         found = outcome_of(error)
-        processing_errors.add(1, type(error).__name__ if found is None else found.code)
+        processing_errors.add(1, INTERNAL if found is None else found.code)
         raise
 
 
