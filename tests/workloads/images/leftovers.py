@@ -47,7 +47,7 @@ async def images() -> int:
 
 async def stored() -> list[str]:
     """The objects that there are, without the mark of the storage."""
-    return sorted([info.key async for info in objects.storage().list() if info.key != objects.MARKER])
+    return sorted([info.key async for info in objects.storage().list() if not info.key.startswith(objects.MARK)])
 
 
 async def swept() -> None:

@@ -18,7 +18,7 @@ from holdfast.clock import Clock
 from holdfast.settings import Settings
 from holdfast.worker.processes.process_pool import ProcessPool
 from holdfast.workloads.images import ext
-from holdfast.workloads.images.objects import MARKER
+from holdfast.workloads.images.objects import MARK
 from holdfast.workloads.images.service import app
 from tests.server.steps import Served, serving
 from tests.worker.in_process import AtWork, until, working
@@ -89,7 +89,7 @@ class Service:
         paths = [
             Path(folder, name).relative_to(self.folder).as_posix() for folder, _, names in walked for name in names
         ]
-        return sorted(each for each in paths if each.startswith(below) and not each.startswith((".holdfast", MARKER)))
+        return sorted(each for each in paths if each.startswith(below) and not each.startswith((".holdfast", MARK)))
 
 
 @asynccontextmanager

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from holdfast.errors import Invalid, StorageError
-from holdfast.extend import Checked, Tx, fail, ok, warn
+from holdfast.extend import Checked, Tx, fail, ok
 from holdfast.model import Job
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
 
+CHECK_SECONDS = 4.0  # less than a check may take
+ADVICE = "see HOLDFAST_IMAGES_STORAGE_URL and its credentials"
+
 
 @ext.check("storage")
 async def storage_works() -> Checked:
-    """By an object that is written and deleted: a directory may be readable and not writable."""
-    key = f"checks/{ext.app.ids.bits(64):016x}"
+    mark = await ext.read(objects.mark_of)
     try:
-        storage = objects.storage()
-        await storage.check()
-        await storage.put(key, b"a check of holdfast doctor")
-        await storage.delete(key)
-        is_used = await objects.has_marker()
+        async with asyncio.timeout(CHECK_SECONDS):
+            await _write_and_delete(mark)
+    except TimeoutError:
+        return fail(f"{objects.storage().url} does not respond within {CHECK_SECONDS:g} s", ADVICE)
     except (StorageError, Invalid) as error:
-        return fail(str(error), "see HOLDFAST_IMAGES_STORAGE_URL and its credentials")
-    if not is_used:
-        return warn(f"{storage.url} has no images yet", "if it should have, mount its volume or repair the setting")
-    return ok(f"images are kept in {storage.url}")
+        return fail(error.full, ADVICE)
+    url = objects.storage().url
+    return ok(f"{url} is empty: nothing was uploaded yet" if mark is None else f"images are kept in {url}")
+
+
+async def _write_and_delete(mark: str | None) -> None:
+    """A directory may be readable and not writable."""
+    storage, key = objects.storage(), f"checks/{ext.app.ids.bits(64):016x}"
+    await storage.check()
+    await objects.require_mark(mark)
+    await storage.put(key, b"a check of holdfast doctor")
+    await storage.delete(key)
 
 
 @ext.explain

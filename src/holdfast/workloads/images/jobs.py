@@ -79,7 +79,8 @@ async def delete(ctx: Context, image: str) -> dict[str, Any]:
         async with ctx.transaction() as tx:
             await _delete_rows(tx, ctx, image)
             doomed = [row["storage_key"] for row in await tx.all(ext.q.garbage_of_job, job_id=ctx.job_id)]
-        await objects.require_marker()
+            mark = await objects.mark_of(tx)
+        await objects.require_mark(mark)
         await objects.delete(doomed)
         await purge_images(ext.settings, [image], reference=ctx.job_id)
         async with ctx.transaction() as tx:
@@ -115,7 +116,9 @@ async def purge(ctx: Context, image: str) -> None:
         await purge_images(ext.settings, [image], reference=ctx.job_id)
 
 
-@ext.job("IMAGE_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", errors=TREATED, scope=WRITE)
+@ext.job(
+    "IMAGE_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", concurrency=1, errors=TREATED, scope=WRITE
+)
 async def sweep(ctx: Context) -> int:
     """Delete what crashed uploads and executions have left in the storage, and variants that were replaced."""
     with reported():
@@ -134,8 +137,9 @@ async def _stays(key: str) -> bool:
 async def _sweep_some(ctx: Context) -> int:
     async with ctx.transaction() as tx:
         due = {row["storage_key"]: row["job_id"] for row in await tx.all(ext.q.due_garbage, limit=SWEPT_AT_ONCE)}
+        mark = await objects.mark_of(tx)
     if due:
-        await objects.require_marker()
+        await objects.require_mark(mark)
     keys, folders = [key for key in due if not key.endswith("/")], [key for key in due if key.endswith("/")]
     for folder in folders:
         keys += [info.key async for info in objects.storage().list(folder.removesuffix("/"))]
@@ -151,7 +155,7 @@ async def _sweep_some(ctx: Context) -> int:
 
 @ext.maintenance(every=SWEEP_SECONDS)
 async def start_sweep(tx: Tx) -> None:
-    """One sweep at a time: the key names what it begins with."""
+    """Once for what is due first: the key names it."""
     due = await tx.all(ext.q.due_garbage, limit=1)
     if due:
         key = f"images-sweep {due[0]['storage_key']} {due[0]['due_at'].isoformat()}"

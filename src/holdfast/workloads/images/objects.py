@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import StorageUnavailable
 from holdfast.storage import Storage
@@ -12,7 +13,7 @@ DELETED_AT_ONCE = 1000
 # would be too short for a part of 5 MiB on a slow line. A server that is down is noticed within a second.
 REQUEST_SECONDS, RETRIES = 15.0, 3
 LEFTOVER_SECONDS = 86_400.0  # until a sweep looks at what a crashed upload or execution has written
-MARKER = "holdfast-images"  # written by the first upload
+MARK = "holdfast-images-"  # begins the name of the object that marks the storage
 
 
 def storage() -> Storage:
@@ -28,20 +29,21 @@ def _opened(url: str, access_key_id: str, secret_access_key: str) -> Storage:
     return ext.open_storage(url, **keys, request_seconds=REQUEST_SECONDS, retries=RETRIES)
 
 
-async def has_marker() -> bool:
-    return await storage().exists(MARKER)
+async def mark_of(tx: Any) -> str | None:
+    """The name of the object that marks the storage; None before the first upload."""
+    row = await tx.one(ext.q.mark)
+    return None if row is None else str(row["mark"])
 
 
-async def put_marker() -> None:
-    await storage().put(MARKER, b"Objects of the image service are kept here. Do not delete this one.\n")
+async def put_mark(mark: str) -> None:
+    await storage().put(mark, b"Objects of the image service are kept here. Do not delete this one.\n")
 
 
-async def require_marker() -> None:
-    """A bucket that is missing, or a volume that is not mounted, looks as if all objects were deleted: that is an
-    outage."""
-    if not await has_marker():
+async def require_mark(mark: str | None) -> None:
+    """A wrong bucket, or a volume that is not mounted, looks as if all objects were deleted: that is an outage."""
+    if mark is not None and not await storage().exists(mark):
         await storage().check()  # says so if there is no bucket
-        message = f"the storage has no object {MARKER!r}: it is another storage, or its volume is not mounted"
+        message = f"the storage has no object {mark!r}: it is another storage, or its volume is not mounted"
         raise StorageUnavailable(message, full=f"{storage().url}: {message}")
 
 

@@ -21,7 +21,7 @@ from holdfast.model import Part, PartStatus
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.picture import Picture, PixelLimits, Rendered
-from holdfast.workloads.images.variants import MEDIA_TYPE, Variant, read_variants
+from holdfast.workloads.images.variants import MEDIA_TYPE, Variant, stored_variants
 
 REPORT_SECONDS = 0.25  # finished variants are reported together that often
 
@@ -45,13 +45,16 @@ class Plan(msgspec.Struct, frozen=True):
     """What the database says about the image when the execution starts."""
 
     original: str
+    mark: str | None  # of the storage
     wanted: dict[str, Variant]
     recorded: dict[str, str]  # the spec of each variant that the image has
+    lost: set[str]  # of these, the ones without their file
     known: bool  # its facts are recorded
 
     @property
     def missing(self) -> list[Variant]:
-        return [variant for name, variant in self.wanted.items() if self.recorded.get(name) != spec_of(variant)]
+        has = {name: spec for name, spec in self.recorded.items() if name not in self.lost}
+        return [variant for name, variant in self.wanted.items() if has.get(name) != spec_of(variant)]
 
 
 def spec_of(variant: Variant) -> str:
@@ -77,13 +80,24 @@ async def _plan(ctx: Context, image_id: str, folder: str) -> Plan | None:
     async with ctx.transaction() as tx:
         image = await tx.one(ext.q.image, tenant=ctx.tenant, id=image_id)
         if image is None or image["job_id"] != ctx.job_id:
+            await tx.run(ext.q.discard_of_job, job_id=ctx.job_id)
             return None
         original = await tx.one(ext.q.original, tenant=ctx.tenant, sha256=image["sha256"])
-        rows = await tx.all(ext.q.variants, ids=[image_id])
+        rows, mark = await tx.all(ext.q.variants, ids=[image_id]), await objects.mark_of(tx)
         await tx.run(ext.q.add_garbage, storage_key=folder, job_id=ctx.job_id, seconds=objects.LEFTOVER_SECONDS)
-    wanted = {variant.name: variant for variant in read_variants(image["wanted"])}
+    wanted = {variant.name: variant for variant in stored_variants(image["wanted"])}
     recorded = {row["name"]: row["spec"] for row in rows}
-    return Plan(original["storage_key"], wanted, recorded, image["dhash"] is not None)
+    lost = await _lost([row for row in rows if row["name"] in wanted], mark)
+    return Plan(original["storage_key"], mark, wanted, recorded, lost, image["dhash"] is not None)
+
+
+async def _lost(rows: list[Any], mark: str | None) -> set[str]:
+    """The variants whose files are not in the storage any more."""
+    exist = await asyncio.gather(*(objects.storage().exists(row["storage_key"]) for row in rows))
+    lost = {row["name"] for row, exists in zip(rows, exist, strict=True) if not exists}
+    if lost:
+        await objects.require_mark(mark)
+    return lost
 
 
 async def _finished(ctx: Context, plan: Plan) -> dict[str, Stored]:
@@ -98,18 +112,18 @@ async def _finished(ctx: Context, plan: Plan) -> dict[str, Stored]:
 
 async def _open(plan: Plan) -> Picture:
     """For all wanted variants, also those that exist: so each has the same bytes, whichever execution makes it."""
-    data = await _read(plan.original)
+    data = await _read(plan)
     settings = ext.settings
     limits = PixelLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels)
     return Picture.open(data, limits, largest=[*plan.wanted.values()])
 
 
-async def _read(original: str) -> bytes:
+async def _read(plan: Plan) -> bytes:
     try:
-        return await objects.storage().read(original)
+        return await objects.storage().read(plan.original)
     except ObjectNotFound:
-        await objects.require_marker()
-        return await objects.storage().read(original)  # it may be there again
+        await objects.require_mark(plan.mark)
+        return await objects.storage().read(plan.original)  # it may be there again
 
 
 class _Making:

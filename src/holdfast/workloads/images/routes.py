@@ -16,7 +16,7 @@ from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
 from holdfast.workloads.images.negotiation import best_format
 from holdfast.workloads.images.upload import Upload, discard, receive, sent_twice
-from holdfast.workloads.images.variants import Variant, read_variants, variants_json
+from holdfast.workloads.images.variants import SUFFIXES, Variant, read_variants, variants_json
 from holdfast.workloads.images.views import (
     PATH,
     SIGNED,
@@ -29,7 +29,6 @@ from holdfast.workloads.images.views import (
     signed_name,
     signer,
     urls,
-    variant_of,
 )
 
 IMAGE = "/images/{image_id}"
@@ -37,12 +36,12 @@ KEY = "Idempotency-Key"
 KEY_CHARS_MAX = 255
 ENVELOPE_BYTES = 1 << 20  # of a form around its file
 LAST = "g"  # behind every id, in every collation
-CURSOR = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CACHE_SECONDS = 3600
 CDN_CACHE_SECONDS = 86_400  # also of a response that was on its way while the CDN was purged
 
 
-class UploadQuery(msgspec.Struct, forbid_unknown_fields=True):
+class VariantsQuery(msgspec.Struct, forbid_unknown_fields=True):
     variants: Annotated[
         str | None, msgspec.Meta(description="A JSON list; none: the default variants, or those it has.")
     ] = None
@@ -54,7 +53,7 @@ class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):
     status: Literal["queued", "processing", "completed", "failed_retryable", "failed"] | None = None
 
 
-class SignedQuery(msgspec.Struct, forbid_unknown_fields=True):
+class SignedQuery(msgspec.Struct):  # pages add parameters of their own
     token: str = ""
 
 
@@ -69,7 +68,7 @@ class Reprocess(msgspec.Struct, forbid_unknown_fields=True):
     body="*/*",
     body_max=lambda: ext.settings.max_bytes + ENVELOPE_BYTES,
     too_large="image_too_large",
-    query=UploadQuery,
+    query=VariantsQuery,
     answers={202: AcceptedImage},
     refuses=(409, 413, 415),
 )
@@ -140,10 +139,15 @@ async def _record(request: Request, upload: Upload, variants: list[Variant], key
 
 async def _lost_original(request: Request, upload: Upload) -> str | None:
     """The key under which the tenant should have the same bytes already, if they are missing there."""
-    tenant, sha256 = request.caller.tenant, upload.sha256
-    original = await request.read(lambda tx: tx.one(ext.q.original, tenant=tenant, sha256=sha256))
+
+    async def known(tx: Tx) -> tuple[Any, str | None]:
+        original = await tx.one(ext.q.original, tenant=request.caller.tenant, sha256=upload.sha256)
+        return original, await objects.mark_of(tx)
+
+    original, mark = await request.read(known)
     if original is None or await objects.storage().exists(original["storage_key"]):
         return None
+    await objects.require_mark(mark)
     return str(original["storage_key"])
 
 
@@ -165,7 +169,7 @@ async def _repeated(tx: Tx, tenant: str, key: str | None, digest: str) -> Accept
 )
 async def listed(request: Request) -> ImagePage:
     query, links = request.query, await urls(request)
-    if query.cursor is not None and not CURSOR.fullmatch(query.cursor):
+    if query.cursor is not None and not ID.fullmatch(query.cursor):
         raise Invalid("the cursor is not from a page of this list: use `nextCursor` as it is", code="invalid_cursor")
     asked: dict[str, Any] = {"tenant": request.caller.tenant, "before": query.cursor or LAST, "limit": query.limit + 1}
 
@@ -201,7 +205,9 @@ async def read(request: Request) -> ImageView:
 
 
 async def _image(tx: Tx, request: Request) -> Any:
-    image = await tx.one(ext.q.image, tenant=request.caller.tenant, id=request.path["image_id"])
+    image_id = request.path["image_id"]
+    is_id = ID.fullmatch(image_id) is not None
+    image = await tx.one(ext.q.image, tenant=request.caller.tenant, id=image_id) if is_id else None
     if image is None:
         raise NotFound("there is no such image", code="image_not_found")
     return image
@@ -223,13 +229,11 @@ async def variant(request: Request) -> Response:
         return _negotiated(rows, name, request.headers.get("accept", "")), True
 
     row, negotiated = await request.read(one)
-    return await _served(row, _cached(), {"vary": "Accept"} if negotiated else {})
+    return await _served(request, row, _cached(), {"vary": "Accept"} if negotiated else {})
 
 
 def _negotiated(rows: dict[str, Any], name: str, accept: str) -> Any:
-    offered: dict[str, Any] = {
-        variant_of(row).format: row for each, row in rows.items() if each.rpartition(".")[0] == name
-    }
+    offered = {SUFFIXES[suffix]: rows[f"{name}.{suffix}"] for suffix in SUFFIXES if f"{name}.{suffix}" in rows}
     if not offered:
         raise NotFound(f"the image has no variant {name[:80]!r}; it has {', '.join(rows) or 'none'}", code="no_variant")
     row = best_format(accept, offered)
@@ -245,11 +249,11 @@ def _cached() -> str:
     return f"private, max-age={CACHE_SECONDS}"
 
 
-async def _served(row: Any, cached: str, headers: dict[str, str]) -> Response:
+async def _served(request: Request, row: Any, cached: str, headers: dict[str, str]) -> Response:
     try:
         download = await objects.storage().get(row["storage_key"])
     except ObjectNotFound:  # deleted since the row was read, or lost
-        await objects.require_marker()
+        await objects.require_mark(await request.read(objects.mark_of))
         raise NotFound("the file of this variant does not exist any more", code="no_variant") from None
     etag, media_type = row["sha256"][:32], media_type_of(row)
     headers = {"cache-control": cached, "x-content-type-options": "nosniff", **headers}
@@ -270,7 +274,7 @@ async def signed(request: Request) -> Response:
     row = await request.read(lambda tx: tx.one(ext.q.shown_variant, image_id=image_id, name=name))
     if row is None:
         raise NotFound("this variant was deleted", code="no_variant")
-    return await _served(row, f"private, max-age={min(CACHE_SECONDS, ext.settings.url_seconds)}", {})
+    return await _served(request, row, f"private, max-age={min(CACHE_SECONDS, ext.settings.url_seconds)}", {})
 
 
 @ext.route(
@@ -278,7 +282,7 @@ async def signed(request: Request) -> Response:
     scope=WRITE,
     about="Make other variants, or the missing ones again: only the difference is made.",
     body=Reprocess,
-    query=UploadQuery,
+    query=VariantsQuery,
     answers={202: AcceptedImage},
     refuses=(404, 409),
 )

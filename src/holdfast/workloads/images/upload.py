@@ -13,10 +13,9 @@ from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.faults import ImageFault
 from holdfast.workloads.images.probe import ImageInfo, ImageLimits, Prober
 
-FORM = "multipart/form-data"
+FORM, UNKNOWN = "multipart/form-data", "application/octet-stream"
 FILE, VARIANTS = "file", "variants"
 VARIANTS_BYTES_MAX = 65_536
-_marked = set[str]()  # as far as this process knows
 PROBED_BYTES = 4096  # read before anything is stored: most files that are no images show it here
 
 
@@ -77,15 +76,17 @@ async def _text(part: FormPart) -> str:
 
 async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
     settings = ext.settings
+    request.set_upload_type(UNKNOWN)  # whatever the client says
     prober = Prober(ImageLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels))
     try:
         first, is_whole = await _first(prober, chunks)
         info = prober.finish() if is_whole else None
-        await _mark(request)
+        mark = await _mark(request)
         async with request.tx() as tx:  # written down first: no crash leaves an object that nothing leads to
             await tx.run(ext.q.add_garbage, storage_key=upload.key, job_id=None, seconds=objects.LEFTOVER_SECONDS)
         try:
             await objects.storage().put(upload.key, _hashed(upload, prober, first, chunks))
+            await objects.require_mark(mark)  # also afterwards: the volume may have gone meanwhile
             upload.found = info or prober.finish()
             request.set_upload_type(upload.found.media_type)
         except StorageError:
@@ -97,17 +98,28 @@ async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes])
         raise refusal(fault) from None
 
 
-async def _mark(request: Request) -> None:
-    """The first upload to a storage marks it. Afterwards it has the mark, or it is not that storage."""
-    url = objects.storage().url
-    if url in _marked and await objects.has_marker():
-        return
-    if await request.read(lambda tx: tx.one(ext.q.storage, url=url)) is None:
-        await objects.put_marker()
-        async with request.tx() as tx:
-            await tx.run(ext.q.add_storage, url=url)
-    await objects.require_marker()
-    _marked.add(url)
+async def _mark(request: Request) -> str:
+    """The mark of the storage, which the first upload makes. Where it is missing, nothing is accepted."""
+    mark = await request.read(objects.mark_of)
+    if mark is None:
+        return await _new_mark(request)
+    await objects.require_mark(mark)
+    return mark
+
+
+async def _new_mark(request: Request) -> str:
+    made = f"{objects.MARK}{ext.app.ids.bits(64):016x}"
+    async with request.tx() as tx:
+        await tx.run(ext.q.add_garbage, storage_key=made, job_id=None, seconds=objects.LEFTOVER_SECONDS)
+    await objects.put_mark(made)
+    async with request.tx() as tx:
+        await tx.run(ext.q.add_mark, mark=made)
+        mark = await objects.mark_of(tx)
+        if mark == made:
+            await tx.run(ext.q.keep, keys=[made])
+            return made
+    await objects.require_mark(mark)  # another request was first
+    return str(mark)
 
 
 async def _first(prober: Prober, chunks: AsyncIterator[bytes]) -> tuple[bytes, bool]:

@@ -153,9 +153,11 @@ UPDATE holdfast_images_garbage SET due_at = {now+:seconds}, job_id = NULL WHERE 
 SELECT storage_key FROM holdfast_images_variant WHERE storage_key {in:keys text}
 UNION ALL
 SELECT storage_key FROM holdfast_images_original WHERE storage_key {in:keys text}
+UNION ALL
+SELECT mark FROM holdfast_images_storage WHERE one = 1 AND mark {in:keys text}
 
--- name: storage
-SELECT url FROM holdfast_images_storage WHERE url = :url
+-- name: mark
+SELECT mark FROM holdfast_images_storage WHERE one = 1
 
--- name: add_storage
-INSERT INTO holdfast_images_storage (url) VALUES (:url) ON CONFLICT (url) DO NOTHING
+-- name: add_mark
+INSERT INTO holdfast_images_storage (one, mark) VALUES (1, :mark) ON CONFLICT (one) DO NOTHING

@@ -59,7 +59,8 @@ CREATE TABLE holdfast_images_garbage (
 CREATE INDEX holdfast_images_garbage_due ON holdfast_images_garbage (due_at);
 CREATE INDEX holdfast_images_garbage_job ON holdfast_images_garbage (job_id);
 
--- Storage that holds objects of this service: each has an object that marks it.
+-- The object that marks the storage: where it is missing, the storage is another one, or is not mounted. One row.
 CREATE TABLE holdfast_images_storage (
-    url text PRIMARY KEY
+    one  integer PRIMARY KEY CHECK (one = 1),
+    mark text    NOT NULL
 ) STRICT;
