@@ -160,3 +160,23 @@ async def test_a_check_of_another_system_needs_no_transaction(engine: Engine) ->
     found = {probe.name: await engine.reads.check_extension(probe) for probe in ext.checks}
     assert found["away"] == ok("it is there")
     assert (found["gone"].level, found["gone"].says) == ("fail", "the check failed: ConnectionError: nobody answers")
+
+
+async def test_a_check_of_another_system_may_read_the_database(engine: Engine) -> None:
+    ext = Extension("far", package="tests")
+
+    async def one() -> int:
+        row = await ext.read(lambda tx: tx.one(Query("one", "SELECT 1 AS one")))
+        assert row is not None
+        return int(row["one"])
+
+    @ext.check("away")
+    async def away() -> object:
+        return ok(f"{await one()} of one")
+
+    ext.health("away")(one)
+    assert await engine.reads.check_extension(ext.checks[0]) == ok("1 of one")
+    assert await engine.reads.ask_extension(ext.health_fields[0]) == 1
+    with pytest.raises(Invalid, match="for checks and fields of /health") as outside:
+        await one()
+    assert outside.value.code == "no_check"

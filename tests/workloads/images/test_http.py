@@ -22,6 +22,7 @@ from holdfast.workloads.images.lifecycle import IMAGES
 from holdfast.workloads.images.service import app
 from tests.conftest import with_database
 from tests.server.steps import ADMIN, bearer, serving
+from tests.server.test_metrics import scraped
 from tests.worker.in_process import until
 from tests.workloads.images.steps import Service, Sets, animation, images_working, picture
 
@@ -299,6 +300,7 @@ async def test_signed_urls_need_no_key(service: Service) -> None:
         assert (await anyone.get(path)).status_code == 401
         assert (await anyone.get(url)).status_code == 200
         assert (await anyone.get(url.replace("w16", "w17"))).json()["code"] == "invalid_signature"
+        assert (await anyone.get(f"{url}&utm_source=newsletter")).status_code == 200
         assert (await anyone.get(url[:-1])).status_code == 403
         assert (await anyone.get(url + "0" * 300)).status_code == 403
     assert (await get(service, path)).status_code == 200
@@ -318,6 +320,27 @@ async def test_scopes_and_tenants_keep_images_apart(service: Service) -> None:
     ]:
         answer = await service.served.http.request(verb, path, headers=bearer(key) if key else {})
         assert answer.status_code == status, (verb, path, answer.text)
+
+
+@pytest.mark.parametrize("image_id", ["nonsense", "%00", "%ff", "x" * 3000, "00000000-0000-0000-0000-00000000000A"])
+async def test_what_is_no_id_is_no_image(service: Service, image_id: str) -> None:
+    for verb, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("GET", "/w16.webp"),
+        ("POST", "/cancel"),
+        ("POST", "/reprocess"),
+    ):
+        answer = await service.served.http.request(verb, f"/images/{image_id}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "image_not_found"), (verb, path, answer.text)
+
+
+async def test_a_refused_upload_is_not_measured_as_what_its_client_says(service: Service) -> None:
+    assert (await service.refused(b"no image", headers={"Content-Type": "image/png"}))[0] == 415
+    await service.upload(picture(), headers={"Content-Type": "image/gif"})
+    found = (await scraped(service.served))["upload_size_bytes"].samples
+    kinds = {sample.labels["mime_type"] for sample in found}
+    assert kinds == {"application/octet-stream", "image/png"}
 
 
 async def test_images_are_listed_in_pages_and_by_status(service: Service) -> None:

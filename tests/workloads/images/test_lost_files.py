@@ -74,3 +74,19 @@ async def test_a_variant_whose_file_is_lost_is_404_without_the_name_of_the_file(
     answer = await service.served.http.get(f"/images/{image['imageId']}/w16.webp")
     assert (answer.status_code, answer.json()["code"]) == (404, "no_variant")
     assert "variants/" not in answer.text
+
+
+async def test_reprocessing_makes_lost_variants_again(service: Service) -> None:
+    """And only these."""
+    two = {"variants": json.dumps([{"width": width, "format": "webp"} for width in (8, 16)])}
+    async with images_working():
+        image = await service.made(picture(), params=two)
+        lost, kept = service.files("variants/")
+        (service.folder / lost).unlink()
+        unchanged = (service.folder / kept).stat().st_mtime_ns
+        await service.served.http.post(f"/images/{image['imageId']}/reprocess")
+        again = await service.ended(image["imageId"])
+    assert [each["sha256"] for each in again["variants"]] == [each["sha256"] for each in image["variants"]]
+    assert (service.folder / kept).stat().st_mtime_ns == unchanged
+    for each in again["variants"]:
+        assert (await service.served.http.get(each["url"])).status_code == 200

@@ -9,7 +9,7 @@ from holdfast.workloads.images.included import ext
 from holdfast.workloads.images.manifest import manifest
 from holdfast.workloads.images.negotiation import best_format
 from holdfast.workloads.images.settings import Settings
-from holdfast.workloads.images.variants import QUALITY, Variant, read_variants
+from holdfast.workloads.images.variants import QUALITY, Variant, read_variants, stored_variants, variants_json
 
 
 def test_the_default_is_three_widths_in_three_formats() -> None:
@@ -52,6 +52,9 @@ def test_a_default_that_is_invalid_is_found_when_the_settings_are_read(wrong: di
         {"storage_url": "s3://"},
         {"storage_url": "file://elsewhere/x"},
         {"storage_url": "s3://b/prefix"},
+        {"storage_url": "memory://"},
+        {"storage_url": "images"},
+        {"storage_url": "./images"},
         {"storage_url": "s3://bucket/prefix?endpoint=nonsense"},
         {"storage_url": "s3://bucket/prefix?color=blue"},
         {"cdn": "https://example.cloudfront.net"},
@@ -74,9 +77,9 @@ def test_a_setting_that_is_invalid_is_named(wrong: dict[str, str]) -> None:
     [
         {"storage_url": "file:///srv/images"},
         {"storage_url": "/srv/images"},
-        {"storage_url": "images"},
         {"storage_url": "s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-1"},
         {"cdn": "none"},
+        {"cdn": "NONE"},
         {"cdn": "E2QWRUHEXAMPLE", "cdn_endpoint_url": "http://127.0.0.1:4566"},
         {"public_url": "https://example.com/service"},
         {"access_key_id": "AK", "secret_access_key": "s"},
@@ -87,6 +90,13 @@ def test_valid_settings_are_kept(right: dict[str, str]) -> None:
     assert {name: getattr(settings, name) for name in right} == right
 
 
+@pytest.mark.parametrize(
+    ("cdn", "has"), [("", False), ("none", False), ("None", False), ("NONE", False), ("E2QWRUHEXAMPLE", True)]
+)
+def test_the_cdn_is_none_or_a_distribution(cdn: str, has: bool) -> None:
+    assert Settings(cdn=cdn).has_cdn is has
+
+
 def test_an_invalid_default_is_an_invalid_setting() -> None:
     assert ext.section is not None
     with pytest.raises(Invalid, match="settings of extension 'images': HOLDFAST_IMAGES_WIDTHS or") as caught:
@@ -94,10 +104,32 @@ def test_an_invalid_default_is_an_invalid_setting() -> None:
     assert caught.value.code == "invalid_setting"
 
 
-@pytest.mark.parametrize("name", ["hero", "hero.large", "png", "signed", "w20.png", "a.jpg"])
-def test_names_may_be_chosen(name: str) -> None:
-    [variant] = read_variants(json.dumps([{"width": 1, "format": "png", "name": name}]))
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("hero", "png"),
+        ("hero.large", "png"),
+        ("png", "png"),
+        ("signed", "png"),
+        ("w20.png", "png"),
+        ("a.jpg", "jpeg"),
+        ("a.jpeg", "jpeg"),
+        ("x" * 63 + ".webp", "webp"),
+    ],
+)
+def test_names_may_be_chosen(name: str, form: str) -> None:
+    [variant] = read_variants(json.dumps([{"width": 1, "format": form, "name": name}]))
     assert variant.name == name
+
+
+def test_a_field_that_is_null_is_as_if_it_were_not_there() -> None:
+    fields = {"name": None, "width": 16, "height": None, "fit": None, "format": "png", "quality": None}
+    assert read_variants(json.dumps([fields])) == read_variants('[{"width": 16, "format": "png"}]')
+
+
+def test_variants_are_stored_as_they_were_checked() -> None:
+    variants = read_variants('[{"width": 16, "format": "png"}, {"width": 9, "format": "webp", "name": "hero"}]')
+    assert stored_variants(variants_json(variants)) == variants
 
 
 def test_names_and_qualities_are_filled_in() -> None:
@@ -118,8 +150,14 @@ def test_names_and_qualities_are_filled_in() -> None:
         ('[{"width": 1, "format": "png", "fit": "cover"}]', "a width and a height"),
         ('[{"format": "png"}]', "a width or a height"),
         ('[{"width": 16384, "format": "png"}]', "<= 16383"),
-        ('[{"width": 1, "format": "png", "name": "../x"}]', "name"),
-        ('[{"width": 1, "format": "png", "name": "x\\n"}]', "name"),
+        ('[{"width": 1, "format": "png", "name": "../x"}]', "the name '../x' is not lower-case letters, digits"),
+        ('[{"width": 1, "format": "png", "name": "x\\n"}]', "the name"),
+        ('[{"width": 1, "format": "png", "name": "Hero"}]', "the name 'Hero' is not lower-case letters, digits"),
+        ('[{"width": 1, "format": "png", "name": "a.jpg"}]', "the suffix of another format than png"),
+        ('[{"width": null, "format": "png"}]', "a width or a height"),
+        ('[{"width": 1, "format": null}]', "format"),
+        ("[null]", "object"),
+        ("null", "array"),
         ('[{"width": 1, "format": "png", "name": "cancel"}]', "because a route is"),
         ('[{"width": 1, "format": "png", "name": "reprocess"}]', "because a route is"),
         ('[{"width": 1, "format": "png", "name": "x.webp"}]', "the suffix of another format than png"),
