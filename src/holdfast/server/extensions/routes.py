@@ -21,6 +21,7 @@ from holdfast.server.extensions.request import Request
 from holdfast.server.http.route import (
     BODY_BYTES_ALLOWED,
     DEFAULT_LIMIT,
+    RANGES,
     BodyLimit,
     BodyMax,
     Header,
@@ -32,6 +33,7 @@ from holdfast.server.http.route import (
     called_limit,
 )
 from holdfast.server.http.starlette_response import check_head
+from holdfast.server.http.streamed_body import FORM, MULTIPART
 
 if TYPE_CHECKING:
     from holdfast.server.state import ServerState
@@ -40,6 +42,7 @@ CORE = "holdfast"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 STATUSES = frozenset(status.value for status in HTTPStatus if status.value >= 200)
 SECONDS_MAX = 86_400
+FORMS = (MULTIPART, FORM, "*/*")
 _WORD = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z][a-z0-9_]*\}")
 _TOO_LARGE = re.compile(r"[a-z][a-z0-9_]*_too_large")
 _MEDIA_TYPE = re.compile(r"\*/\*|[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
@@ -52,10 +55,13 @@ class RouteOptions(TypedDict, total=False):
 
     about: str  # the OpenAPI summary: one sentence
     body: type | str | None  # a type, or the media type of a streamed body
+    form: type | None  # describes the fields of a streamed form; a field of bytes is a file
     query: type | None
-    headers: tuple[Header, ...]
+    headers: tuple[Header, ...]  # describes those that the handler reads
     answers: Mapping[int, Any] | None  # by status: a type, a media type, or None
     refuses: tuple[int, ...]  # error statuses besides those of every route
+    ranges: bool  # it answers with `ranged`, `file` or `stored`: describes their headers and statuses
+    location: bool  # its 201 or 202 has a `Location` header
     body_max: BodyMax
     too_large: str  # the error code for a larger body; ends in _too_large
     seconds: float | None  # response timeout; None: the default
@@ -145,8 +151,25 @@ def _faults(route: Route) -> Iterator[str]:
         )
     if not _TOO_LARGE.fullmatch(str(route.too_large)):
         yield f"too_large is an error code that ends in _too_large, not {route.too_large!r}"
-    if query is not None and not (isinstance(query, type) and issubclass(query, msgspec.Struct)):
+    if query is not None and not _is_struct(query):
         yield "its query is a msgspec.Struct"
+    if route.form is not None and not _is_struct(route.form):
+        yield "its form is a msgspec.Struct"
+    if route.form is not None and body not in FORMS:
+        yield f"a route with a form has a body of {' or '.join(FORMS)}"
+    yield from _faults_of_headers(route)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _faults_of_headers(route: Route) -> Iterator[str]:
+    if not all(isinstance(header, Header) for header in route.headers):
+        yield "headers has items of the type Header"
+    names = [header.name.lower() for header in (*route.headers, *(RANGES if route.ranges else ()))]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        yield f"the header {repeated[0]} is described twice"
 
 
 def _faults_of_mount(mounted: Mount) -> Iterator[str]:

@@ -103,7 +103,7 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
 
 def decode_body(data: bytes, shape: type[T]) -> T:
     """The body as a type of `wire`. snake_case names are accepted in a second, slower pass."""
-    if not data and _all_optional(shape):  # type: ignore[arg-type]
+    if not data and all_optional(shape):  # type: ignore[arg-type]
         data = b"{}"
     try:
         try:
@@ -118,7 +118,7 @@ def decode_body(data: bytes, shape: type[T]) -> T:
 
 
 @lru_cache(maxsize=256)
-def _all_optional(shape: Any) -> bool:
+def all_optional(shape: Any) -> bool:
     """Then an absent body counts as an empty object."""
     return _is_struct(shape) and not any(field.required for field in msgspec.structs.fields(shape))
 

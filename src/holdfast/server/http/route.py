@@ -80,6 +80,11 @@ TRACEPARENT = Header(
     "W3C Trace Context; stored with the job, together with `tracestate`.",
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 )
+RANGES = (
+    Header("Range", "A part of it, in bytes: 206 with that part, or 416 if it has no such part.", "bytes=0-1023"),
+    Header("If-Range", "The `ETag` of an earlier response: the whole of it if it has changed since.", '"1-5"'),
+    IF_NONE_MATCH,
+)
 LAST_EVENT_ID = Header("Last-Event-ID", "The id of the last event received: the stream continues after it.", "1")
 
 BodyMax = int | Callable[[], int]  # bytes; the function is called for each request
@@ -96,11 +101,14 @@ class Route:
     about: str
     body: type | str | None = None  # a type, or the media type of a body that the handler streams
     query: type | None = None
+    form: type | None = None  # describes the fields of a streamed form
     headers: tuple[Header, ...] = ()
     answers: Mapping[int, Any] = field(
         default_factory=lambda: {200: None}
     )  # by status: a type of `wire`, or a media type
     refuses: tuple[int, ...] = ()  # error statuses besides those of every route
+    ranges: bool = False  # it answers with `ranged`, `file` or `stored`: describes their headers and statuses
+    location: bool = False  # its 201 or 202 has a `Location` header
     watched: bool = False  # long-running: `disconnected` is set when the client disconnects
     hidden: bool = False  # not in the OpenAPI document
     local: bool = False  # on a loopback address no key is needed

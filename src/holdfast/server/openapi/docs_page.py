@@ -154,10 +154,14 @@ def _operation(method: str, path: str, operation: Json, document: Json) -> Html:
 
 
 def _body(body: Json, document: Json) -> list[Html]:
-    [(media, content)] = body["content"].items()
-    if "$ref" not in content["schema"]:
-        return [_tag("h4", "Body: ", _tag("code", media))]
-    return [_tag("h4", "Body: ", _kind(content["schema"])), _fields(_resolved(content["schema"], document))]
+    parts = []
+    for media, content in body["content"].items():
+        schema = content["schema"]
+        if "$ref" in schema:
+            parts += [_tag("h4", "Body: ", _kind(schema)), _fields(_resolved(schema, document))]
+        else:
+            parts += [_tag("h4", "Body: ", _tag("code", media)), *([_fields(schema)] if schema else [])]
+    return parts
 
 
 def _who(security: list[Json]) -> Html:
@@ -244,12 +248,23 @@ def _curl(method: str, path: str, operation: Json) -> str:
 
 
 def _sent(body: Json) -> list[str]:
-    [(media, content)] = body["content"].items()
+    media, content = list(body["content"].items())[-1]  # a form, if it takes one
     if "example" in content:
         return ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(content['example']))}"]
     if media == "multipart/form-data":
-        return ["-F 'name=@FILE'"]
+        return _form(content["schema"])
     return [f"-H {shlex.quote(f'Content-Type: {media}')}", "--data-binary @FILE"]
+
+
+def _form(schema: Json) -> list[str]:
+    """Its required fields; if none is, the first one."""
+    fields = schema.get("properties", {"name": {"format": "binary"}})
+    sent = schema.get("required") or list(fields)[:1]
+    return [f"-F '{name}={'@FILE' if _is_file(fields[name]) else '...'}'" for name in sent]
+
+
+def _is_file(field: Json) -> bool:
+    return bool(field.get("items", field).get("format") == "binary")
 
 
 KINDS = {"jobs": "client", "work": "worker", "admin": "admin"}  # kinds of keys by the prefix of a scope

@@ -16,7 +16,9 @@ from holdfast.model.key import extension_of
 from holdfast.model.webhook import EVENTS
 from holdfast.server.auth.authenticator import ADMIN
 from holdfast.server.http.problems import PROBLEM
-from holdfast.server.http.route import EVENT_STREAM, Header, Route
+from holdfast.server.http.request_body import all_optional
+from holdfast.server.http.route import EVENT_STREAM, RANGES, Header, Route
+from holdfast.server.http.streamed_body import MULTIPART
 from holdfast.server.openapi.descriptions import described
 from holdfast.server.openapi.examples import JOB, PATH_EXAMPLES, TIME, OpenApiExamples
 
@@ -52,6 +54,8 @@ GUARDED = (401, 403, 429)
 WITH_BODY = (400, 408, 413, 415, 422)
 WITH_QUERY = (400, 422)
 STORED = (503,)
+LOCATED = (201, 202)
+LOCATION: Json = {"Location": {"schema": {"type": "string"}, "description": "The path at which it can be read."}}
 
 # Headers of a webhook message (Standard Webhooks).
 SIGNED = (
@@ -145,8 +149,9 @@ def check_types(routes: Iterable[Route]) -> None:
                 )
             if route.extension:
                 _check_type(kind, where)
-        if route.extension and route.query is not None:
-            _check_type(route.query, where)
+        for kind in (route.query, route.form) if route.extension else ():
+            if kind is not None:
+                _check_type(kind, where)
     _, found = msgspec.json.schema_components([kind for kind, _ in named.values()], ref_template=REF)
     for kind, where in named.values():
         if kind.__name__ not in found:
@@ -176,6 +181,8 @@ def statuses(route: Route) -> set[int]:
     refused = set(route.refuses)
     if route.scope is not None:
         refused |= {*GUARDED, *STORED}
+    if route.extension:  # the time limit, at least
+        refused |= {*STORED}
     if route.body is not None:
         refused |= set(WITH_BODY)
     if route.query is not None:
@@ -193,24 +200,71 @@ def _refused(routes: list[Route]) -> list[int]:
 
 
 def _operation(route: Route, samples: OpenApiExamples) -> Json:
+    answers, headers = dict(route.answers), route.headers
+    if route.ranges:
+        answers |= {206: route.answers.get(200), 304: None, 416: None}
+        headers += RANGES
     operation: Json = {
         "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
         "tags": [route.tag],
         "summary": route.about,
         "security": _security(route),
-        "responses": {str(status): _answer(kind, status, samples) for status, kind in route.answers.items()},
+        "responses": {str(status): _answer(kind, status, samples) for status, kind in answers.items()},
     }
-    if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, route.headers)]:
+    for status in LOCATED if route.location else ():
+        if str(status) in operation["responses"]:
+            operation["responses"][str(status)]["headers"] = LOCATION
+    if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, headers)]:
         operation["parameters"] = parameters
-    if isinstance(route.body, str):
-        operation["requestBody"] = {"required": True, "content": {route.body: {"schema": {}}}}
-    elif route.body is not None:
-        schema = _ref(route.body)
-        content = {"application/json": {"schema": schema, "example": samples.of(schema)}}
-        operation["requestBody"] = {"required": True, "content": content}
+    if route.body is not None:
+        operation["requestBody"] = _request_body(route, samples)
     for status in sorted(statuses(route)):
         operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_phrase(status)}"}
     return operation
+
+
+def _request_body(route: Route, samples: OpenApiExamples) -> Json:
+    if not isinstance(route.body, str):
+        schema = _ref(route.body)
+        content: Json = {"application/json": {"schema": schema, "example": samples.of(schema)}}
+        return {"required": not all_optional(route.body), "content": content}
+    content = {route.body: {"schema": {}}}
+    if route.form is not None:
+        content[MULTIPART if route.body == "*/*" else route.body] = {"schema": _form(route.form)}
+    return {"required": True, "content": content}
+
+
+def _form(kind: Any) -> Json:
+    """A field of bytes is a file, which is sent as it is."""
+    schema = _struct_schema(kind)
+    fields = {name: _form_field(inner) for name, inner in schema["properties"].items()}
+    return {"type": "object", "properties": fields, "required": schema["required"]}
+
+
+def _form_field(schema: Json) -> Json:
+    field, about = without_null(schema), _own(schema)
+    if field.pop("contentEncoding", None):
+        field["format"] = "binary"
+    if "items" in field:  # a field that occurs several times
+        field["items"] = _form_field(field["items"])
+    return {**field, "description": about} if about else field
+
+
+def _struct_schema(kind: Any) -> Json:
+    """Without references: the types of its fields, such as enums, are no components of the document."""
+    _, found = msgspec.json.schema_components([kind], ref_template="{name}")
+    schema: Json = _inlined(found[kind.__name__], found)
+    return schema
+
+
+def _inlined(value: Any, found: Json) -> Any:
+    if isinstance(value, list):
+        return [_inlined(each, found) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(reference := value.get("$ref"), str):
+        value = {**found[reference], **{name: inner for name, inner in value.items() if name != "$ref"}}
+    return {name: _inlined(inner, found) for name, inner in value.items()}
 
 
 def _security(route: Route) -> list[Json]:
@@ -251,8 +305,7 @@ def _path_parameters(route: Route) -> list[Json]:
 def _query_parameters(route: Route) -> list[Json]:
     if route.query is None:
         return []
-    kind = route.query.__name__
-    schema = msgspec.json.schema_components([route.query], ref_template=REF)[1][kind]
+    kind, schema = route.query.__name__, _struct_schema(route.query)
     return [
         {
             "name": name,

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.errors import Conflict, Invalid, KeyReused, NotAcceptable, NotFound, ObjectNotFound
-from holdfast.extend import Reply, Request, Tx, ranged
+from holdfast.extend import Header, Reply, Request, Tx, ranged
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import READ, WRITE, ext
 from holdfast.workloads.images.jobs import CONTROL_PRIORITY, cancel, delete, process, reprocess
@@ -36,6 +36,7 @@ KEY = "Idempotency-Key"
 KEY_CHARS_MAX = 255
 ENVELOPE_BYTES = 1 << 20  # of a form around its file
 LAST = "g"  # behind every id, in every collation
+ACCEPT = Header("Accept", "For a name without a suffix: the formats that the client can show.", "image/avif,image/webp")
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CACHE_SECONDS = 3600
 CDN_CACHE_SECONDS = 86_400  # also of a response that was on its way while the CDN was purged
@@ -45,6 +46,11 @@ class VariantsQuery(msgspec.Struct, forbid_unknown_fields=True):
     variants: Annotated[
         str | None, msgspec.Meta(description="A JSON list; none: the default variants, or those it has.")
     ] = None
+
+
+class UploadForm(msgspec.Struct):
+    file: Annotated[bytes, msgspec.Meta(description="The image.")]
+    variants: Annotated[str | None, msgspec.Meta(description="A JSON list, if it is not in the query.")] = None
 
 
 class ImageQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,8 +74,11 @@ class Reprocess(msgspec.Struct, forbid_unknown_fields=True):
     body="*/*",
     body_max=lambda: ext.settings.max_bytes + ENVELOPE_BYTES,
     too_large="image_too_large",
+    form=UploadForm,
     query=VariantsQuery,
+    headers=(Header(KEY, "Requests with the same key create one image.", "photo-4711"),),
     answers={202: AcceptedImage},
+    location=True,
     refuses=(409, 413, 415),
 )
 async def upload(request: Request) -> Reply:
@@ -217,7 +226,9 @@ async def _image(tx: Tx, request: Request) -> Any:
     *("GET", PATH),
     scope=READ,
     about="Download a variant: `w320.webp`, or `w320` for the best format that the client accepts.",
+    headers=(ACCEPT,),
     answers={200: "image/*"},
+    ranges=True,
     refuses=(404, 406),
 )
 async def variant(request: Request) -> Response:
@@ -266,6 +277,7 @@ async def _served(request: Request, row: Any, cached: str, headers: dict[str, st
     about="Download a variant by its signed URL.",
     query=SignedQuery,
     answers={200: "image/*"},
+    ranges=True,
     refuses=(403, 404),
 )
 async def signed(request: Request) -> Response:
@@ -283,7 +295,9 @@ async def signed(request: Request) -> Response:
     about="Make other variants, or the missing ones again: only the difference is made.",
     body=Reprocess,
     query=VariantsQuery,
+    headers=(Header(KEY, "Requests with the same key create one job.", "photo-4711-again"),),
     answers={202: AcceptedImage},
+    location=True,
     refuses=(404, 409),
 )
 async def start_reprocess(request: Request) -> Reply:
@@ -304,6 +318,7 @@ async def start_reprocess(request: Request) -> Reply:
     scope=WRITE,
     about="Cancel the processing of an image, by a control job.",
     answers={202: ControlJob},
+    location=True,
     refuses=(404, 409),
 )
 async def start_cancel(request: Request) -> Reply:
@@ -320,6 +335,7 @@ async def start_cancel(request: Request) -> Reply:
     scope=WRITE,
     about="Delete an image, its variants and their copies in the CDN, by a control job.",
     answers={202: ControlJob},
+    location=True,
     refuses=(404,),
 )
 async def start_delete(request: Request) -> Reply:
