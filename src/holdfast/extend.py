@@ -459,9 +459,7 @@ class Extension(Definitions):
         """`await ext.read(lambda tx: tx.all(ext.q.notes))`: queries of a check, or of a field of /health, that is a
         function of nothing."""
         if (store := probed_store()) is None:
-            raise self._invalid(
-                "ext.read is for checks and fields of /health that are functions of nothing", "no_check"
-            )
+            raise RuntimeError("ext.read is for checks and fields of /health that are functions of nothing")
         return await store.read(work)
 
     def _probe(self, kept: list[Probe], what: str, name: str) -> Callable[[_Function], _Function]:

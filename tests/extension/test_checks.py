@@ -177,6 +177,5 @@ async def test_a_check_of_another_system_may_read_the_database(engine: Engine) -
     ext.health("away")(one)
     assert await engine.reads.check_extension(ext.checks[0]) == ok("1 of one")
     assert await engine.reads.ask_extension(ext.health_fields[0]) == 1
-    with pytest.raises(Invalid, match="for checks and fields of /health") as outside:
+    with pytest.raises(RuntimeError, match="for checks and fields of /health"):
         await one()
-    assert outside.value.code == "no_check"
