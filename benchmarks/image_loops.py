@@ -16,12 +16,12 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from holdfast.workloads.images.encode import _OPTIONS
-from holdfast.workloads.images.picture import Picture, PixelLimits
+from holdfast.workloads.images.picture import Picture
 from holdfast.workloads.images.settings import Settings
 from holdfast.workloads.images.variants import QUALITY, Variant
 
 PROCESSES = 2
-LIMITS = PixelLimits(Settings().max_pixels, Settings().max_frames, Settings().max_animation_pixels)
+LIMITS = Settings().limits
 NINE = Settings().default_variants()  # 320, 800 and 1600 pixels wide, as JPEG, WebP and AVIF
 THREE = [variant for variant in NINE if variant.format == "jpeg"]
 

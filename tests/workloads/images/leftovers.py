@@ -11,7 +11,7 @@ from holdfast.store.queries import Query
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.jobs import sweep
-from holdfast.workloads.images.picture import Picture, PixelLimits
+from holdfast.workloads.images.picture import Picture
 from holdfast.workloads.images.service import app
 from holdfast.workloads.images.variants import read_variants
 
@@ -69,9 +69,8 @@ def digests(image: dict[str, Any]) -> dict[str, str]:
 
 def expected_digests(data: bytes, variants: list[dict[str, Any]]) -> dict[str, str]:
     """Of an image that is processed without any trouble."""
-    settings, wanted = ext.settings, read_variants(json.dumps(variants))
-    limits = PixelLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels)
-    picture = Picture.open(data, limits, largest=wanted)
+    wanted = read_variants(json.dumps(variants))
+    picture = Picture.open(data, ext.settings.limits, largest=wanted)
     return {each.name: hashlib.sha256(picture.render(each).data).hexdigest() for each in wanted}
 
 

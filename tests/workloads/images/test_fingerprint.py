@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from holdfast.workloads.images.fingerprint import THUMBNAIL, Fingerprint, blurhash, dhash, fingerprint
-from holdfast.workloads.images.picture import Picture, PixelLimits
+from holdfast.workloads.images.limits import ImageLimits
+from holdfast.workloads.images.picture import Picture
 from holdfast.workloads.images.variants import Variant
 
-LIMITS = PixelLimits(max_pixels=10_000_000, max_frames=10, max_animation_pixels=10_000_000)
+LIMITS = ImageLimits(max_pixels=10_000_000, max_frames=10, max_animation_pixels=10_000_000)
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz#$%*+,-.:;=?@[]^_{|}~"
 RED, GREEN, BLUE, WHITE, BLACK = (230, 20, 20), (20, 200, 60), (20, 40, 220), (255, 255, 255), (0, 0, 0)
 

@@ -10,12 +10,13 @@ from PIL import AvifImagePlugin, Image, ImageChops, ImageOps, PngImagePlugin
 
 from holdfast.workloads.images.decode import decoding, load_reduced, opened
 from holdfast.workloads.images.faults import CORRUPT, TOO_MANY_FRAMES, TOO_MANY_PIXELS, UNSUPPORTED, ImageFault
-from holdfast.workloads.images.picture import Picture, PixelLimits, Rendered
+from holdfast.workloads.images.limits import ImageLimits
+from holdfast.workloads.images.picture import Picture, Rendered
 from holdfast.workloads.images.variants import QUALITY, Fit, Format, Variant
 from tests.workloads.images import builders as b
 from tests.workloads.images.hostile import KINDS, cut, exif_loop, jpeg_exif, jpeg_scans, noise
 
-LIMITS = PixelLimits(max_pixels=10_000_000, max_frames=100, max_animation_pixels=20_000_000)
+LIMITS = ImageLimits(max_pixels=10_000_000, max_frames=100, max_animation_pixels=20_000_000)
 FORMATS: tuple[Format, ...] = ("jpeg", "webp", "avif", "png")
 RED, GREEN, BLUE, YELLOW, WHITE = (220, 30, 30), (30, 200, 40), (30, 60, 220), (230, 220, 40), (255, 255, 255)
 # What keeps the pixels as they are, or nearly so.
@@ -350,8 +351,8 @@ def test_a_variant_without_a_quality_has_that_of_its_format(form: Format) -> Non
 # --- Limits
 
 
-def limited(pixels: int = 1000, frames: int = 10, together: int = 5000) -> PixelLimits:
-    return PixelLimits(pixels, frames, together)
+def limited(pixels: int = 1000, frames: int = 10, together: int = 5000) -> ImageLimits:
+    return ImageLimits(pixels, frames, together)
 
 
 @pytest.mark.parametrize("kind", KINDS.values())

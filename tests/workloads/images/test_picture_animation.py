@@ -10,7 +10,8 @@ import pytest
 from PIL import GifImagePlugin, Image, ImageDraw
 
 from holdfast.workloads.images.faults import CORRUPT, TOO_MANY_PIXELS
-from holdfast.workloads.images.picture import Picture, PixelLimits
+from holdfast.workloads.images.limits import ImageLimits
+from holdfast.workloads.images.picture import Picture
 from holdfast.workloads.images.variants import Format
 from tests.workloads.images import builders as b
 from tests.workloads.images.hostile import photo
@@ -340,7 +341,7 @@ def test_it_plays_as_often_as_the_source(source: bytes, plays: int) -> None:
 @pytest.mark.parametrize("form", ANIMATED)
 def test_a_frame_beyond_the_limits_is_found_when_it_is_made(form: Format) -> None:
     source = b.gif(10, 10, gif_frame(10, 10), gif_frame(100, 100))
-    limits = PixelLimits(max_pixels=9_999, max_frames=10, max_animation_pixels=1_000_000)
+    limits = ImageLimits(max_pixels=9_999, max_frames=10, max_animation_pixels=1_000_000)
     picture = Picture.open(source, limits)
     assert picture.frames == 2
     assert fault_of(lambda: picture.render(variant_of(form))) == TOO_MANY_PIXELS
@@ -351,7 +352,7 @@ def test_a_frame_beyond_the_limits_is_found_when_it_is_made(form: Format) -> Non
 @pytest.mark.parametrize("form", ANIMATED)
 def test_frames_beyond_the_limit_together_are_found_when_they_are_made(form: Format) -> None:
     source = b.gif(10, 10, gif_frame(10, 10), gif_frame(60, 60), gif_frame(60, 60, 0))
-    limits = PixelLimits(max_pixels=5000, max_frames=10, max_animation_pixels=7_299)
+    limits = ImageLimits(max_pixels=5000, max_frames=10, max_animation_pixels=7_299)
     picture = Picture.open(source, limits)
     assert fault_of(lambda: picture.render(variant_of(form))) == TOO_MANY_PIXELS
     enough = limits._replace(max_animation_pixels=7_300)

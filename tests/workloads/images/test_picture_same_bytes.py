@@ -49,11 +49,12 @@ SOURCES = STILLS | MOVING
 IN_ANOTHER_PROCESS = """
 import hashlib, json, os, sys
 from pathlib import Path
-from holdfast.workloads.images.picture import Picture, PixelLimits
+from holdfast.workloads.images.limits import ImageLimits
+from holdfast.workloads.images.picture import Picture
 from holdfast.workloads.images.variants import read_variants
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-limits, variants = PixelLimits(*map(int, sys.argv[1].split())), read_variants(sys.argv[2])
+limits, variants = ImageLimits(*map(int, sys.argv[1].split())), read_variants(sys.argv[2])
 for path in sys.argv[3:]:
     picture = Picture.open(Path(path), limits, largest=variants)
     found = {each.name: hashlib.sha256(picture.render(each).data).hexdigest() for each in variants}

@@ -21,7 +21,8 @@ from holdfast.workloads.images.faults import (
     UNSUPPORTED,
     ImageFault,
 )
-from holdfast.workloads.images.probe import ImageInfo, ImageLimits, Prober
+from holdfast.workloads.images.limits import ImageLimits
+from holdfast.workloads.images.probe import ImageInfo, Prober
 from tests.workloads.images import builders as b
 from tests.workloads.images.hostile import COMPLETED, FAILED, HOSTILE, KINDS, Hostile
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 
@@ -23,6 +23,7 @@ from holdfast.workloads.images.faults import (
     UNSUPPORTED,
     ImageFault,
 )
+from holdfast.workloads.images.limits import ImageLimits
 
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "TIFF", "BMP")
 # Encoders make about 10 scans. Of an image with the most pixels that are allowed, 32 take a few seconds.
@@ -34,14 +35,8 @@ _CONTROL = re.compile(rb"!\xf9\x04(.)", re.DOTALL)  # of a frame of a GIF; what 
 _ANIMATED = ("GIF", "WEBP", "AVIF", "PNG")  # the others have pages, or the previews of a camera
 
 
-class PixelLimits(NamedTuple):
-    max_pixels: int
-    max_frames: int
-    max_animation_pixels: int
-
-
 @contextmanager
-def decoding(limits: PixelLimits) -> Iterator[None]:
+def decoding(limits: ImageLimits) -> Iterator[None]:
     """Whatever Pillow raises becomes an ImageFault, except errors of the operating system, such as a missing file."""
     try:
         with warnings.catch_warnings(), _set(limits):
@@ -61,7 +56,7 @@ def decoding(limits: PixelLimits) -> Iterator[None]:
 
 
 @contextmanager
-def _set(limits: PixelLimits) -> Iterator[None]:
+def _set(limits: ImageLimits) -> Iterator[None]:
     """What Pillow has as variables of its modules."""
     wanted = (
         (Image, "MAX_IMAGE_PIXELS", limits.max_pixels),
@@ -110,7 +105,7 @@ def _unidentified(file: BinaryIO) -> ImageFault:
     return ImageFault(UNSUPPORTED, "the format is not supported: use JPEG, PNG, GIF, WebP, AVIF, TIFF or BMP")
 
 
-def count_frames(image: ImageFile.ImageFile, limits: PixelLimits) -> int:
+def count_frames(image: ImageFile.ImageFile, limits: ImageLimits) -> int:
     """Of an animation; 1 for others. Raises if the image or all frames together are too large."""
     pixels = image.width * image.height
     if pixels > limits.max_pixels:
@@ -130,7 +125,7 @@ def count_frames(image: ImageFile.ImageFile, limits: PixelLimits) -> int:
     return frames
 
 
-def check_scans(source: bytes | Path, image: ImageFile.ImageFile, limits: PixelLimits) -> None:
+def check_scans(source: bytes | Path, image: ImageFile.ImageFile, limits: ImageLimits) -> None:
     """Each scan of a progressive JPEG visits all pixels, and may take only a few bytes of the file."""
     if image.format not in ("JPEG", "MPO"):
         return
@@ -174,7 +169,7 @@ def load_reduced(image: ImageFile.ImageFile, scale: float, gap: int) -> tuple[Im
     return found, reduced
 
 
-def load_frame(image: ImageFile.ImageFile, index: int, limits: PixelLimits) -> None:
+def load_frame(image: ImageFile.ImageFile, index: int, limits: ImageLimits) -> None:
     with decoding(limits):  # here, because to Pillow's savers an EOFError is the end of the animation
         image.seek(index)
         image.load()

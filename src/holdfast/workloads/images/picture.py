@@ -11,7 +11,6 @@ from PIL import Image, ImageFile
 
 from holdfast.workloads.images.color import in_srgb, simplified, to_srgb
 from holdfast.workloads.images.decode import (
-    PixelLimits,
     check_scans,
     count_frames,
     decoding,
@@ -27,9 +26,10 @@ from holdfast.workloads.images.encode import FrameSequence, encode_animation, en
 from holdfast.workloads.images.faults import TOO_MANY_PIXELS, ImageFault
 from holdfast.workloads.images.fingerprint import THUMBNAIL, Fingerprint, fingerprint
 from holdfast.workloads.images.geometry import Placement, place
+from holdfast.workloads.images.limits import ImageLimits
 from holdfast.workloads.images.variants import Variant
 
-__all__ = ["Picture", "PixelLimits", "Rendered"]
+__all__ = ["Picture", "Rendered"]
 
 _ANIMATED = ("webp", "avif")
 _FORMAT = {"MPO": "jpeg"}  # a JPEG with previews, as some cameras make it
@@ -63,12 +63,12 @@ class Picture:
     frames: int
     format: str
 
-    def __init__(self, source: bytes | Path, limits: PixelLimits) -> None:
+    def __init__(self, source: bytes | Path, limits: ImageLimits) -> None:
         self._source, self._limits = source, limits
         self._resized: dict[Placement, Image.Image] = {}
 
     @classmethod
-    def open(cls, data: bytes | Path, limits: PixelLimits, *, largest: Sequence[Variant] | None = None) -> Picture:
+    def open(cls, data: bytes | Path, limits: ImageLimits, *, largest: Sequence[Variant] | None = None) -> Picture:
         """Decodes it, only as large as the largest of these variants needs; None: in full. A variant has the same
         bytes whenever the picture is opened with the same variants."""
         picture = cls(data, limits)

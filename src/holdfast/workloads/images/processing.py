@@ -20,7 +20,7 @@ from holdfast.errors import ObjectNotFound
 from holdfast.model import Part, PartStatus
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.extension import ext
-from holdfast.workloads.images.picture import Picture, PixelLimits, Rendered
+from holdfast.workloads.images.picture import Picture, Rendered
 from holdfast.workloads.images.variants import MEDIA_TYPE, Variant, stored_variants
 
 REPORT_SECONDS = 0.25  # finished variants are reported together that often
@@ -113,9 +113,7 @@ async def _finished(ctx: Context, plan: Plan) -> dict[str, Stored]:
 async def _open(plan: Plan) -> Picture:
     """For all wanted variants, also those that exist: so each has the same bytes, whichever execution makes it."""
     data = await _read(plan)
-    settings = ext.settings
-    limits = PixelLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels)
-    return Picture.open(data, limits, largest=[*plan.wanted.values()])
+    return Picture.open(data, ext.settings.limits, largest=[*plan.wanted.values()])
 
 
 async def _read(plan: Plan) -> bytes:

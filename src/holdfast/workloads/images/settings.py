@@ -8,6 +8,7 @@ import msgspec
 from holdfast.errors import Invalid
 from holdfast.manifest import Secret
 from holdfast.storage import check_storage_url
+from holdfast.workloads.images.limits import ImageLimits
 from holdfast.workloads.images.variants import Variant, checked, read_variants
 
 _URL = r"https?://[^\s/?#]+(/[^\s?#]*)?"
@@ -70,6 +71,10 @@ class Settings(msgspec.Struct):
         if bool(self.access_key_id) != bool(self.secret_access_key):
             raise ValueError("HOLDFAST_IMAGES_ACCESS_KEY_ID and HOLDFAST_IMAGES_SECRET_ACCESS_KEY are set together")
         self.default_variants()
+
+    @property
+    def limits(self) -> ImageLimits:
+        return ImageLimits(self.max_pixels, self.max_frames, self.max_animation_pixels)
 
     @property
     def has_cdn(self) -> bool:

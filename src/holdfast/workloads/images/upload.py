@@ -11,7 +11,7 @@ from holdfast.extend import FormPart, Request
 from holdfast.workloads.images import faults, objects
 from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.faults import ImageFault
-from holdfast.workloads.images.probe import ImageInfo, ImageLimits, Prober
+from holdfast.workloads.images.probe import ImageInfo, Prober
 
 FORM, UNKNOWN = "multipart/form-data", "application/octet-stream"
 FILE, VARIANTS = "file", "variants"
@@ -75,9 +75,8 @@ async def _text(part: FormPart) -> str:
 
 
 async def _store(request: Request, upload: Upload, chunks: AsyncIterator[bytes]) -> None:
-    settings = ext.settings
     request.set_upload_type(UNKNOWN)  # whatever the client says
-    prober = Prober(ImageLimits(settings.max_pixels, settings.max_frames, settings.max_animation_pixels))
+    prober = Prober(ext.settings.limits)
     try:
         first, is_whole = await _first(prober, chunks)
         info = prober.finish() if is_whole else None

@@ -1,6 +1,5 @@
 """Finds out what an upload is while its bytes pass by: type, size and number of frames, without decoding it."""
 
 from holdfast.workloads.images.probe.prober import ImageInfo, Prober
-from holdfast.workloads.images.probe.tally import ImageLimits
 
-__all__ = ["ImageInfo", "ImageLimits", "Prober"]
+__all__ = ["ImageInfo", "Prober"]

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.workloads.images.faults import UNSUPPORTED, ImageFault
+from holdfast.workloads.images.limits import ImageLimits
 from holdfast.workloads.images.probe import avif, bmp, gif, jpeg, png, tiff, webp
 from holdfast.workloads.images.probe.stream_buffer import StreamBuffer, Walk
-from holdfast.workloads.images.probe.tally import ImageLimits, Tally, no_dimensions
+from holdfast.workloads.images.probe.tally import Tally, no_dimensions
 
 _SIGNATURE_SIZE = 18  # of a BMP file: two letters tell too little
 _WALKS: dict[str, tuple[bytes, Callable[[StreamBuffer, Tally], Walk]]] = {

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from holdfast.workloads.images.faults import CORRUPT, TOO_MANY_FRAMES, TOO_MANY_PIXELS, ImageFault
+from holdfast.workloads.images.limits import ImageLimits
 
 _PARTS_MAX = 100_000  # segments, chunks, blocks or boxes of a file, besides those of each frame
 _PARTS_PER_FRAME = 4
-
-
-class ImageLimits(NamedTuple):
-    max_pixels: int
-    max_frames: int
-    max_animation_pixels: int
 
 
 class Tally:
