@@ -12,6 +12,7 @@ DELETED_AT_ONCE = 1000
 # A client waits for its upload while S3 does not respond: once for the request, and once to abort a large object. Less
 # would be too short for a part of 5 MiB on a slow line. A server that is down is noticed within a second.
 REQUEST_SECONDS, RETRIES = 15.0, 3
+OPERATION_SECONDS = 3 * REQUEST_SECONDS  # at most: retries begin within one, the last one after a pause
 LEFTOVER_SECONDS = 86_400.0  # until a sweep looks at what a crashed upload or execution has written
 MARK = "holdfast-images-"  # begins the name of the object that marks the storage
 

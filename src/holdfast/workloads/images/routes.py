@@ -38,6 +38,8 @@ ENVELOPE_BYTES = 1 << 20  # of a form around its file
 LAST = "g"  # behind every id, in every collation
 ACCEPT = Header("Accept", "For a name without a suffix: the formats that the client can show.", "image/avif,image/webp")
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A download asks for the object; if that is missing, for the mark of the storage, and then for the bucket.
+DOWNLOAD_SECONDS = 3 * objects.OPERATION_SECONDS + 10.0  # those of its queries
 CACHE_SECONDS = 3600
 CDN_CACHE_SECONDS = 86_400  # also of a response that was on its way while the CDN was purged
 
@@ -229,6 +231,7 @@ async def _image(tx: Tx, request: Request) -> Any:
     headers=(ACCEPT,),
     answers={200: "image/*"},
     ranges=True,
+    seconds=DOWNLOAD_SECONDS,
     refuses=(404, 406),
 )
 async def variant(request: Request) -> Response:
@@ -278,6 +281,7 @@ async def _served(request: Request, row: Any, cached: str, headers: dict[str, st
     query=SignedQuery,
     answers={200: "image/*"},
     ranges=True,
+    seconds=DOWNLOAD_SECONDS,
     refuses=(403, 404),
 )
 async def signed(request: Request) -> Response:
