@@ -26,7 +26,7 @@ class StopsWhenIdle(DatabaseSource):
         self.idle = self.idle and not found
         return found
 
-    async def wait(self, *_: Any) -> bool:
+    async def wait(self, *_: Any, **__: Any) -> bool:
         was_idle, self.idle = self.idle, not self.worker_of.slots.executions
         if was_idle and self.idle:
             self.worker_of.stop()

@@ -138,6 +138,8 @@ class TestOptions:
             ({"cpu_seconds": 5, "isolation": "loop"}, "invalid_field cpu_seconds"),
             ({"memory_mb": "100", "isolation": "process"}, "invalid_field memory_mb"),
             ({"cpu_seconds": -1, "isolation": "process"}, "invalid_field cpu_seconds"),
+            ({"reserved_slot": True, "isolation": "process"}, "invalid_field reserved_slot"),
+            ({"reserved_slot": "yes"}, "invalid_field reserved_slot"),
         ],
     )
     def test_an_invalid_option_is_refused_at_definition(self, app: App, said: dict[str, Any], code: str) -> None:

@@ -13,11 +13,16 @@ MOVES = st.lists(st.sampled_from(["extend", "pop_first", "put_back", "remove", "
 
 
 class Run:
-    """All that a buffer asks of an execution is `needs_child` and the tenant."""
+    """All that a buffer asks of an execution is `needs_child`, the tenant and whether it may use the reserved slot."""
 
-    def __init__(self, needs_child: bool = False, tenant: str = "default") -> None:
+    def __init__(self, needs_child: bool = False, tenant: str = "default", reserved_slot: bool = False) -> None:
         self.needs_child = needs_child
+        self.handler = SimpleNamespace(reserved_slot=reserved_slot)
         self.lease = SimpleNamespace(tenant=tenant)
+
+
+def a_run(random: Any) -> Run:
+    return Run(random.random() < 0.5, reserved_slot=random.random() < 0.3)
 
 
 def buffer_of(runs: list[Run]) -> Buffer:
@@ -28,17 +33,17 @@ def buffer_of(runs: list[Run]) -> Buffer:
 
 @given(MOVES, st.randoms(use_true_random=False))
 def test_its_count_is_always_what_a_look_at_each_job_would_find(moves: list[str], random: Any) -> None:
-    known: deque[Any] = deque(Run(random.random() < 0.5) for _ in range(5))
+    known: deque[Any] = deque(a_run(random) for _ in range(5))
     buffer: Any = buffer_of(list(known))
     for move in moves:
         match move:
             case "extend":
-                buffer.extend(runs := [Run(random.random() < 0.5) for _ in range(3)])
+                buffer.extend(runs := [a_run(random) for _ in range(3)])
                 known.extend(runs)
             case "pop_first" if known:
                 assert buffer.pop_first() is known.popleft()
             case "put_back":
-                buffer.put_back(runs := [Run(random.random() < 0.5) for _ in range(3)])
+                buffer.put_back(runs := [a_run(random) for _ in range(3)])
                 known.extendleft(reversed(runs))
             case "remove" if known:
                 buffer.remove(run := random.choice(known))
@@ -52,6 +57,7 @@ def test_its_count_is_always_what_a_look_at_each_job_would_find(moves: list[str]
         assert list(buffer) == list(known)
         assert len(buffer) == len(known)
         assert buffer.for_children == sum(run.needs_child for run in known)
+        assert buffer.for_reserve == sum(run.handler.reserved_slot for run in known)
 
 
 def test_no_job_is_looked_at_when_the_count_is_asked_for() -> None:
@@ -59,6 +65,7 @@ def test_no_job_is_looked_at_when_the_count_is_asked_for() -> None:
 
     class Asked:
         lease = SimpleNamespace(tenant="default")
+        handler = SimpleNamespace(reserved_slot=False)
 
         @property
         def needs_child(self) -> bool:

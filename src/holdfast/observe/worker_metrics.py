@@ -92,8 +92,10 @@ class WorkerMetrics(CommonMetrics):
             "holdfast_attempts_total", "Finished attempts, by outcome.", ("job_type", "outcome")
         )
         self.lost = self.counter("holdfast_leases_lost_total", "Attempts that lost their lease while running.")
-        self.slots = self.gauge("holdfast_slots", "Jobs that this worker can run at once.")
-        self.busy = self.gauge("holdfast_slots_busy", "Slots in use.")
+        self.slots = self.gauge(
+            "holdfast_slots", "Jobs that this worker can run at once, besides one in its reserved slot."
+        )
+        self.busy = self.gauge("holdfast_slots_busy", "Slots in use, without the reserved one.")
         self.processes = self.gauge("holdfast_worker_processes", "Running worker processes.")
 
     def show_labels(self, snapshot: Snapshot) -> None:

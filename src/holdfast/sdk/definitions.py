@@ -206,6 +206,7 @@ class Definitions(CeleryNames, ABC):
         limits: Names | Mapping[str, int] = (),
         fairness_key: str | KeyFunction | None = None,
         scope: str | None = None,
+        reserved_slot: bool = False,
         **policy: Unpack[PolicyKnobs],
     ) -> JobDecorator:
         """Make a function the handler of a job type, by default of its own name.
@@ -216,6 +217,8 @@ class Definitions(CeleryNames, ABC):
         each `limit_key`: a field of the payload, or a function of it. `limits` names limits that it shares with others
         (`app.limit`), as a list, or with the units that a job takes: `{"gpu": 3}`. Claims take turns between the keys
         that `fairness_key` gives. Creating it over HTTP needs a key with `scope`, besides `jobs:create`.
+        `reserved_slot=True`: each worker has one more slot, only for such jobs, which so start while all others are
+        busy: for short jobs that control others.
         Any other field of the policy can be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
         """
         if callable(name):
@@ -255,7 +258,9 @@ class Definitions(CeleryNames, ABC):
             for field, key in (("limit_key", limit_key), ("fairness_key", fairness_key)):
                 _check_key_field(job_type, field, key, signature)
             _check_scope(job_type, scope, self.extension)
-            return self._define(Handler(declared, function, signature, where, codes, memory_bytes, cpu_seconds, *owner))
+            _check_reserved(job_type, where, reserved_slot)
+            own = (memory_bytes, cpu_seconds, *owner, reserved_slot)
+            return self._define(Handler(declared, function, signature, where, codes, *own))
 
         return define
 
@@ -328,6 +333,16 @@ def _check_limits(job_type: str, isolation: Isolation, **limits: float | None) -
             raise InvalidField(f"job type {job_type!r}: {name} limits a child; add isolation='process'", field=name)
         if not isinstance(limit, int | float) or not 0 < limit < 10**9:
             raise InvalidField(f"job type {job_type!r}: {name} must be positive, got {quoted(limit)}", field=name)
+
+
+def _check_reserved(job_type: str, isolation: Isolation, reserved_slot: Any) -> None:
+    problem = ""
+    if not isinstance(reserved_slot, bool):
+        problem = f"must be true or false, got {quoted(reserved_slot)}"
+    elif reserved_slot and isolation is Isolation.PROCESS:
+        problem = "cannot be combined with isolation='process': its child process may not be free"
+    if problem:
+        raise InvalidField(f"job type {job_type!r}: reserved_slot {problem}", field="reserved_slot")
 
 
 def _arguments(call: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class Buffer:
         self._turns: OrderedDict[str, deque[Execution]] = OrderedDict()  # by tenant, the next one first
         self._jobs = 0
         self.for_children = 0  # how many of them need a child process
+        self.for_reserve = 0  # how many of them may use the reserved slot
 
     def __len__(self) -> int:
         return self._jobs
@@ -36,8 +37,7 @@ class Buffer:
     def extend(self, runs: list[Execution]) -> None:
         for run in runs:
             self._of(run).append(run)
-        self._jobs += len(runs)
-        self.for_children += sum(run.needs_child for run in runs)
+            self._count(run, 1)
 
     def pop_first(self) -> Execution:
         tenant, own = next(iter(self._turns.items()))
@@ -46,8 +46,7 @@ class Buffer:
             del self._turns[tenant]
         elif len(self._turns) > 1:
             self._turns.move_to_end(tenant)
-        self._jobs -= 1
-        self.for_children -= run.needs_child
+        self._count(run, -1)
         return run
 
     def put_back(self, runs: list[Execution]) -> None:
@@ -55,15 +54,13 @@ class Buffer:
         for run in reversed(runs):
             self._of(run).appendleft(run)
             self._turns.move_to_end(run.lease.tenant, last=False)
-        self._jobs += len(runs)
-        self.for_children += sum(run.needs_child for run in runs)
+            self._count(run, 1)
 
     def remove(self, run: Execution) -> None:
         self._of(run).remove(run)
         if not self._turns[run.lease.tenant]:
             del self._turns[run.lease.tenant]
-        self._jobs -= 1
-        self.for_children -= run.needs_child
+        self._count(run, -1)
 
     def discard(self, runs: set[Execution]) -> None:
         kept = [run for own in self._turns.values() for run in own if run not in runs]
@@ -74,8 +71,15 @@ class Buffer:
         """Returns what was in it."""
         runs = list(self)
         self._turns.clear()
-        self._jobs = self.for_children = 0
+        self._jobs = self.for_children = self.for_reserve = 0
         return runs
+
+    def _count(self, run: Execution, by: int) -> None:
+        self._jobs += by
+        if run.needs_child:
+            self.for_children += by
+        if run.handler.reserved_slot:
+            self.for_reserve += by
 
     def _of(self, run: Execution) -> deque[Execution]:
         """The jobs of its tenant."""

@@ -21,6 +21,7 @@ from holdfast.worker.slots import Slots
 from holdfast.worker.source import Claims, Source
 
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.1, 2.0
+RESERVED_SECONDS = 0.1  # between two claims for the reserved slot that find nothing
 CLAIM = "claim jobs"
 
 log = logging.getLogger("holdfast.worker")
@@ -35,6 +36,7 @@ class ClaimLoop:
         self._queues = slots.config.queues
         self.enabled = True  # an operator can disable a worker
         self._response_lost = False  # a claim failed that may have claimed jobs
+        self._reserved_at = float("-inf")  # the last claim for the reserved slot that found nothing
 
     async def run(self) -> None:
         """Until the worker stops."""
@@ -61,10 +63,13 @@ class ClaimLoop:
         slots.capacity_changed.clear()
         slots.child_free.clear()
         wanted, types = slots.wanted(), slots.startable_types()
-        if not wanted:
+        if wanted:
+            if not await self._claim(wanted, types):
+                await self._until_hint(types)
+        elif slots.wants_reserved():
+            await self._claim_reserved()
+        else:
             await slots.capacity_changed.wait()
-        elif not await self._claim(wanted, types):
-            await self._until_hint(types)
 
     async def _claim(self, wanted: int, types: list[str]) -> int:
         """How many jobs were claimed. Of types that may need a child process, at most as many as children are free; if
@@ -77,8 +82,20 @@ class ClaimLoop:
             claimed += await self._claim_of(slots.inline_types, wanted)
         return claimed
 
-    async def _claim_of(self, types: list[str], wanted: int) -> int:
-        claims = await self._connectivity.call(self._source.claim(wanted, queues=self._queues, types=types))
+    async def _claim_reserved(self) -> None:
+        """A job for the reserved slot, while no other slot is free. Where short jobs follow each other, it makes few
+        claims."""
+        types, pause = self._slots.reserved_types, self._reserved_at + RESERVED_SECONDS - self._clock.monotonic()
+        if pause > 0 and await self._clock.within(self._slots.capacity_changed, pause):
+            return
+        if not await self._claim_of(types, 1, reserved=True):
+            self._reserved_at = self._clock.monotonic()
+            await self._until_hint(types, reserved=True)
+
+    async def _claim_of(self, types: list[str], wanted: int, *, reserved: bool = False) -> int:
+        claims = await self._connectivity.call(
+            self._source.claim(wanted, queues=self._queues, types=types, reserved=reserved)
+        )
         outage.succeeded(CLAIM)
         self._slots.lease_table.polled()
         self._accept(claims)
@@ -107,7 +124,7 @@ class ClaimLoop:
         slots, surplus, delayed = self._slots, 0, []
         released: list[Execution] = []
         for run in fragile:
-            if slots.free() <= 0 or slots.stopping.is_set():
+            if not slots.room_for(run) or slots.stopping.is_set():
                 surplus += 1
                 released.append(run)
             elif slots.can_start(run):
@@ -122,12 +139,14 @@ class ClaimLoop:
             delayed, delay_seconds=BUFFERED_SECONDS_MAX
         )  # this worker would claim them again at once
 
-    async def _until_hint(self, types: list[str]) -> None:
+    async def _until_hint(self, types: list[str], *, reserved: bool = False) -> None:
         """Or until the worker stops, or more types than these can start."""
         slots = self._slots
-        waiting: asyncio.Future[Any] = self._wait(types)
+        waiting: asyncio.Future[Any] = self._wait(types, reserved)
         others: list[asyncio.Future[Any]] = [asyncio.ensure_future(slots.stopping.wait())]
-        if types != slots.types:
+        if reserved:
+            others.append(asyncio.ensure_future(self._until_wanted()))
+        elif types != slots.types:
             others.append(asyncio.ensure_future(slots.child_free.wait()))
         try:
             while not any(other.done() for other in others):
@@ -136,13 +155,20 @@ class ClaimLoop:
                     slots.lease_table.polled()
                     if waiting.result() or not self.enabled:
                         return
-                    waiting = self._wait(types)
+                    waiting = self._wait(types, reserved)
         finally:
             for task in (waiting, *others):
                 task.cancel()
 
-    def _wait(self, types: list[str]) -> asyncio.Future[bool]:
-        return asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self._queues, types))
+    def _wait(self, types: list[str], reserved: bool) -> asyncio.Future[bool]:
+        return asyncio.ensure_future(self._source.wait(WAIT_SECONDS, self._queues, types, reserved=reserved))
+
+    async def _until_wanted(self) -> None:
+        """Until jobs of every type can be claimed."""
+        slots = self._slots
+        while not slots.wanted():
+            slots.capacity_changed.clear()
+            await slots.capacity_changed.wait()
 
     async def _until_enabled(self) -> None:
         """A disabled worker finishes what it holds. Claiming nothing does not count as unresponsive."""

@@ -53,7 +53,9 @@ class Executor:
         self._resources, self._config = resources, slots.config
         self.unfinished: list[Execution] = []  # still running when the worker had stopped; their leases are held
         self._threads = ThreadPoolExecutor(
-            self._config.concurrency, thread_name_prefix="holdfast-job", initializer=unblock_signals
+            self._config.concurrency + bool(slots.reserved_types),
+            thread_name_prefix="holdfast-job",
+            initializer=unblock_signals,
         )
         self._first_steps = FirstSteps(self._execute, self._slots_changed, clock)
 
@@ -76,24 +78,30 @@ class Executor:
                 passed_over.append(run)
             else:
                 self._start(run, now)
-                free -= 1
+                free = slots.free() if run.handler.reserved_slot else free - 1
         if passed_over:
             buffer.put_back(passed_over)
+        if buffer.for_reserve and slots.reserve_is_free():
+            self._start_reserved(now)
         if slots.unclaimed_children() > 0:
             slots.child_free.set()
         slots.update_idle()
+
+    def _start_reserved(self, now: float) -> None:
+        """Start the first buffered job that may use the reserved slot."""
+        for run in self._slots.buffer:
+            if run.handler.reserved_slot and not self._slots.lease_overdue(run, now) and self._slots.can_start(run):
+                self._slots.buffer.remove(run)
+                self._start(run, now)
+                return
 
     def start(self, run: Execution) -> None:
         self._start(run, self._clock.monotonic())
         self._slots.idle.clear()
 
     def _start(self, run: Execution, now: float) -> None:
-        slots, resources = self._slots, self._resources
-        run.started = True
-        slots.started_at = now
-        slots.busy += 1
-        if run.needs_child:
-            slots.in_children.add(run)
+        resources = self._resources
+        self._slots.occupy(run, now)
         run.context = Context(run.lease, self._backend(run), resources.state, resources.database)
         self._first_steps.add(run)
 
@@ -263,7 +271,7 @@ class Executor:
             return
         slots.vacate(run)
         run.end(self._clock.monotonic())
-        if run.seconds is not None:
+        if run.seconds is not None and not run.handler.reserved_slot:  # these say nothing about the ordinary slots
             slots.prefetch.ended(run.seconds)
         self._report(run, run.outcome(outcome))
         if not self._first_steps.under_way:
@@ -278,7 +286,7 @@ class Executor:
 
     def _finish_late(self, run: Execution, outcome: Outcome | None) -> None:
         """It was given up on, and now it has ended."""
-        self._slots.stuck.discard(run)
+        self._slots.vacate_late(run)
         if run in self.unfinished and not self._reporter.closed:
             self.unfinished.remove(run)
             run.end(self._clock.monotonic())

@@ -41,6 +41,7 @@ class Handler:
     extension: str = ""  # the name of the extension; empty: the app itself defines it
     keys: KeyFunctions = NO_KEY_FUNCTIONS
     scope: str | None = None  # of the keys that may create such a job over HTTP
+    reserved_slot: bool = False  # its jobs may use the slot that a worker has beside its others
 
     @property
     def name(self) -> str:

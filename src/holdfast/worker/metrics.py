@@ -124,7 +124,7 @@ class WorkerCounters:
             registry.active.set(running[name], name)
             registry.inflight.set(running[name], name)
         registry.slots.set(worker.config.concurrency)
-        registry.busy.set(slots.busy + len(slots.stuck))
+        registry.busy.set(slots.in_use())
         registry.processes.set(1)
 
     async def _refresh_depths(self) -> None:

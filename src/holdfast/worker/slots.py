@@ -42,13 +42,15 @@ class Slots:
         self.inline_types = [  # those that need no child process
             name for name in self.types if pool is None or handlers[name].isolation is not Isolation.PROCESS
         ]
+        self.reserved_types = [name for name in self.types if handlers[name].reserved_slot]
         self.executions: dict[str, Execution] = {}  # by token: buffered, running, or waiting for their report
         self.buffer = Buffer()  # claimed, not started
         self.busy = 0
         self.stuck: set[Execution] = set()  # given up on: their threads and tasks still occupy slots
+        self._reserved: set[Execution] = set()  # of reserved types, as long as they occupy slots
         self.in_children: set[Execution] = set()  # in a child process, or about to be
         self.abandoned: deque[str] = deque(maxlen=ABANDONED_MAX)  # tokens that were given up and may still be current
-        self.started_at = now  # the last start of a job
+        self.started_at = now  # the last start of a job, except of reserved types
         self.capacity_changed = asyncio.Event()  # another claim may be worthwhile
         self.child_free = asyncio.Event()  # a child process became free since the last claim
         self.idle = asyncio.Event()
@@ -76,12 +78,30 @@ class Slots:
     def running(self) -> list[Execution]:
         return [run for run in self.executions.values() if run.started and not run.finished]
 
+    def occupy(self, run: Execution, now: float) -> None:
+        """Its handler is about to start."""
+        run.started = True
+        self.busy += 1
+        if run.needs_child:
+            self.in_children.add(run)
+        if run.handler.reserved_slot:
+            self._reserved.add(run)
+        else:
+            self.started_at = now
+
     def vacate(self, run: Execution, *, stuck: bool = False) -> None:
         """Its handler has ended, or, where it is `stuck`, it was given up on."""
         run.finished = True
         self.busy -= 1
         if stuck:
             self.stuck.add(run)
+        else:
+            self._reserved.discard(run)
+
+    def vacate_late(self, run: Execution) -> None:
+        """It was given up on, and now it has ended."""
+        self.stuck.discard(run)
+        self._reserved.discard(run)
 
     def update_idle(self) -> None:
         if not self.busy and not self.buffer:
@@ -102,17 +122,38 @@ class Slots:
         """How many jobs to claim: for the free slots, and as many as will start in a moment, to claim in batches."""
         free, most = self.free(), self.prefetch.ahead()
         ahead = most - len(self.buffer) + self._waiting_for_child()
-        unreported = len(self.executions) - self.busy - len(self.buffer)
-        if self.stopping.is_set() or unreported > UNREPORTED_MAX:
+        if not self._may_claim():
             return 0
         if free <= 0 and ahead * 2 < most:  # not one claim for each job that starts
             return 0
         half = max(1, most // 2)  # the database claims one half while the worker runs the other
         return max(0, min(free + min(ahead, half), self.lease_table.free(), CLAIM_MAX))
 
+    def wants_reserved(self) -> bool:
+        """Whether to claim a job for the reserved slot: it is free, and no buffered job will take it."""
+        free = self.reserve_is_free() and not self.buffer.for_reserve
+        return free and self._may_claim() and self.lease_table.free() > 0
+
+    def _may_claim(self) -> bool:
+        unreported = len(self.executions) - self.busy - len(self.buffer)
+        return not self.stopping.is_set() and unreported <= UNREPORTED_MAX
+
+    def reserve_is_free(self) -> bool:
+        """The reserved slot, which a worker has if it knows reserved types. One job of these types is always counted as
+        the one that uses it, wherever it started."""
+        return bool(self.reserved_types) and not self._reserved
+
+    def room_for(self, run: Execution) -> bool:
+        return self.free() > 0 or (run.handler.reserved_slot and self.reserve_is_free())
+
+    def in_use(self) -> int:
+        """Slots in use, without the reserved one."""
+        return self.busy + len(self.stuck) - bool(self._reserved)
+
     def free(self) -> int:
-        """Free slots. Where every job type needs a child process, no more than there are free children."""
-        slots = self.config.concurrency - len(self.stuck) - self.busy
+        """Free slots, without the reserved one. Where every job type needs a child process, no more than there are free
+        children."""
+        slots = self.config.concurrency - self.in_use()
         return slots if self.inline_types or self._pool is None else min(slots, self.free_children())
 
     def free_children(self) -> int:

@@ -34,7 +34,12 @@ class Source(Protocol):
     A call that could not reach the database raises `StoreError` and can be retried: every report carries its token.
     """
 
-    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims: ...
+    async def claim(
+        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
+    ) -> Claims:
+        """`reserved`: for the reserved slot, while no other slot is free. Hints about other jobs are left to workers
+        that can start them."""
+        ...
 
     async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat: ...
 
@@ -61,8 +66,15 @@ class Source(Protocol):
         """
         ...
 
-    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
-        """True as soon as there may be a job to claim; False after `seconds`."""
+    async def wait(
+        self,
+        seconds: float,
+        queues: list[str] | None = None,
+        types: list[str] | None = None,
+        *,
+        reserved: bool = False,
+    ) -> bool:
+        """True as soon as there may be a job to claim; False after `seconds`. `reserved`: as for `claim`."""
         ...
 
     async def close(self) -> None: ...

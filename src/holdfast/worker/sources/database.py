@@ -16,6 +16,7 @@ from holdfast.worker.source import VERBS, Answers, Claims, Report
 
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
+RESERVED_SECONDS = 0.05  # from a hint to the poll for the reserved slot: most hints are about other jobs
 NEXT_MIN_SECONDS = 0.01  # between polls for tokens of a rate that other workers may take
 THREADS_START_SECONDS = 0.002  # until handlers in threads have begun
 POLICIES_MAX = 10_000
@@ -83,22 +84,26 @@ class DatabaseSource:
         self._presence = presence
         self._clock = clock
         self._hints = hints or NoBroker(POLL_SECONDS)
+        self._no_broker = self._hints if isinstance(self._hints, NoBroker) else NoBroker(POLL_SECONDS)
         self._policies: dict[int, Policy] = {}
         engine.ctx.registry.forgotten.append(self._policies.clear)
         self._poll = self._pause = POLL_FIRST_SECONDS
         self._started = False  # the last claim found jobs, and no more
 
-    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
+    async def claim(
+        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
+    ) -> Claims:
+        hints = self._no_broker if reserved else self._hints
         if self._started and self.engine.store.transaction_class.one_writer:
             # A handler in a thread that takes the GIL for long must take it before this process locks the file.
             await self._clock.sleep(THREADS_START_SECONDS)
-        with self._hints.looking(limit) as claimed:
+        with hints.looking(limit) as claimed:
             leases = await self.engine.claim(
                 self.worker, limit=limit, queues=queues, types=types, instance=self._presence.instance, at_once=True
             )
             claimed += [lease.id for lease in leases]
         self._started = 0 < len(leases) < limit
-        self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower()
+        self._poll = self._pause = POLL_FIRST_SECONDS if leases else self._slower(hints)
         if (tokens_in := self.engine.ctx.tokens_in()) is not None:
             self._pause = min(self._pause, tokens_in)
         return await self._with_policies(leases)
@@ -119,29 +124,39 @@ class DatabaseSource:
         found = self._policies[number] = (await self.engine.reads.snapshot(number)).policy
         return found
 
-    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
+    async def wait(
+        self,
+        seconds: float,
+        queues: list[str] | None = None,
+        types: list[str] | None = None,
+        *,
+        reserved: bool = False,
+    ) -> bool:
         """Polls after a hint, and now and then without one, since hints can be lost."""
-        until = self._clock.monotonic() + seconds
+        hints, until = self._no_broker if reserved else self._hints, self._clock.monotonic() + seconds
+        self._pause = min(self._pause, hints.floor_seconds) if reserved else self._pause
         while (left := until - self._clock.monotonic()) > 0:
-            with self._hints.waiting():
+            with hints.waiting():
                 hint = await self._presence.wait(min(left, self._pause))
             if hint:
                 self._poll = POLL_FIRST_SECONDS  # it may be for a job that is not due yet: poll again soon
-                if self._presence.exact:
+                if reserved:
+                    await self._clock.sleep(RESERVED_SECONDS)
+                elif self._presence.exact:
                     return True
             elif left < self._pause:
                 self._pause -= left
                 return False
-            with self._hints.looking(1):
+            with hints.looking(1):
                 seen = await self.engine.polls.poll(self.worker, queues, types)
             if seen.any:
                 return True
-            self._poll = self._slower()
+            self._poll = self._slower(hints)
             self._pause = self._poll if seen.next_in is None else min(self._poll, max(NEXT_MIN_SECONDS, seen.next_in))
         return False
 
-    def _slower(self) -> float:
-        return min(self._hints.floor_seconds, self._poll * 2)
+    def _slower(self, hints: Hints) -> float:
+        return min(hints.floor_seconds, self._poll * 2)
 
     async def heartbeat(self, leases: list[HeldLease], *, liveness: Liveness, slots: int) -> Beat:
         return await self.engine.heartbeat(self.worker, leases, liveness=liveness, slots=slots)

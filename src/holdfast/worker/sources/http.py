@@ -25,6 +25,7 @@ from holdfast.worker.source import VERBS, Answers, Claims, Report
 CLAIM_MAX = 100  # in one request
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
 WAIT_SECONDS_MAX = 30.0
+RESERVED_SECONDS = 1.0  # between two claims for the reserved slot
 EARLY_SECONDS = 0.5  # to wait after an empty response that came early
 CLOSE_SECONDS = 3.0
 FLEET = Fleet(live=2)  # a server does not tell: there may be others
@@ -51,7 +52,9 @@ class HttpSource:
 
     # -- claiming ---------------------------------------------------------------------------------------------
 
-    async def claim(self, limit: int, *, queues: list[str] | None, types: list[str] | None) -> Claims:
+    async def claim(
+        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
+    ) -> Claims:
         self._wanted = min(limit, CLAIM_MAX)
         for request in list(self._pending):
             self._claimed += await self._repeat(request)
@@ -96,7 +99,17 @@ class HttpSource:
         del self._pending[request]
         return jobs
 
-    async def wait(self, seconds: float, queues: list[str] | None = None, types: list[str] | None = None) -> bool:
+    async def wait(
+        self,
+        seconds: float,
+        queues: list[str] | None = None,
+        types: list[str] | None = None,
+        *,
+        reserved: bool = False,
+    ) -> bool:
+        if reserved:  # a long poll would have to be canceled when another slot becomes free
+            await self._clock.sleep(min(seconds, RESERVED_SECONDS))
+            return True
         seconds, begun = min(seconds, WAIT_SECONDS_MAX), self._clock.monotonic()
         try:
             self._claimed += await self._ask(self._wanted, queues, types, seconds)
