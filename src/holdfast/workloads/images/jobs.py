@@ -30,6 +30,7 @@ CONTROL: dict[str, Any] = {
     "errors": TREATED,
     "scope": WRITE,
 }
+RESERVED: dict[str, Any] = {**CONTROL, "reserved_slot": True}  # do not wait while all slots process images
 PROCESSING: dict[str, Any] = {
     "queue": QUEUE,
     "lifecycle": "images",
@@ -58,7 +59,7 @@ async def reprocess(ctx: Context, image: str, variants: list[Variant] | None = N
         return await make_variants(ctx, image)
 
 
-@ext.job("IMAGE_CANCEL", **CONTROL)
+@ext.job("IMAGE_CANCEL", **RESERVED)
 async def cancel(ctx: Context, image: str, job: str | None = None) -> dict[str, Any]:
     """End the processing of an image: it fails with the code `canceled`. `job`: only this one, not one that was created
     after the request."""
@@ -72,7 +73,7 @@ async def cancel(ctx: Context, image: str, job: str | None = None) -> dict[str, 
     return result
 
 
-@ext.job("IMAGE_DELETE", **CONTROL)
+@ext.job("IMAGE_DELETE", **RESERVED)
 async def delete(ctx: Context, image: str) -> dict[str, Any]:
     """Delete the rows of an image, then its objects, then its copies in the CDN. Each step can be repeated."""
     with reported():
