@@ -313,7 +313,7 @@ def html_text(page: str) -> str:
 
 SIZE = len(CONTENT)
 WHOLE = (200, CONTENT, None)
-
+LONG = "9" * 5000  # more digits than `int` reads
 
 PARTS: list[tuple[str | None, tuple[int, bytes, str | None]]] = [
     (None, WHOLE),
@@ -324,6 +324,13 @@ PARTS: list[tuple[str | None, tuple[int, bytes, str | None]]] = [
     (f"bytes=0-{SIZE * 2}", (206, CONTENT, f"bytes 0-{SIZE - 1}/{SIZE}")),
     (f"bytes={SIZE}-", (416, b"", f"bytes */{SIZE}")),
     ("bytes=-0", (416, b"", f"bytes */{SIZE}")),
+    ("Bytes=0-99", (206, CONTENT[:100], f"bytes 0-99/{SIZE}")),
+    (f"bytes=0-{LONG}", (206, CONTENT, f"bytes 0-{SIZE - 1}/{SIZE}")),
+    (f"bytes=-{LONG}", (206, CONTENT, f"bytes 0-{SIZE - 1}/{SIZE}")),
+    (f"bytes={LONG}-", (416, b"", f"bytes */{SIZE}")),
+    (f"bytes={LONG}-{LONG}", (416, b"", f"bytes */{SIZE}")),
+    (f"bytes={'0' * 5000}1-9", (206, CONTENT[1:10], f"bytes 1-9/{SIZE}")),
+    (f"bytes={LONG}-1", WHOLE),
     ("bytes=9-1", WHOLE),
     ("bytes=a-b", WHOLE),
     ("lines=1-2", WHOLE),

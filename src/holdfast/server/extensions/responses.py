@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 65_536
 _RUNS_SCRIPTS = re.compile(r"[^;]*(html|xml)", re.IGNORECASE)  # of content types; image/svg+xml is one of them
-_RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})")
+_RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)", re.ASCII | re.IGNORECASE)
+_PLACE_DIGITS = 18
 
 Part = Callable[[int, int], AsyncIterator[bytes]]  # streams the bytes from start to end
 
@@ -143,14 +144,14 @@ class RangeResponse(Response):
         said, whole = _RANGE.fullmatch(request.get(b"range", "").strip()), (0, self._size)
         if said is None or method not in ("GET", "HEAD") or not self._is_current(request.get(b"if-range")):
             return whole
-        first, last = said.groups()
-        if not first:
-            if not last:
+        first, last = map(_place, said.groups())
+        if first is None:
+            if last is None:
                 return whole
-            start, end = max(self._size - int(last), 0), self._size
+            start, end = max(self._size - last, 0), self._size
         else:
-            start, end = int(first), min(int(last) + 1, self._size) if last else self._size
-            if last and int(last) < start:
+            start, end = first, self._size if last is None else min(last + 1, self._size)
+            if last is not None and last < start:
                 return whole
         if start >= self._size or start >= end:
             return None, 0
@@ -177,6 +178,14 @@ class RangeResponse(Response):
         async with _closing(self._part(start, end)) as chunks:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+def _place(digits: str) -> int | None:
+    """A longer number than that of any byte counts as beyond the end; `int` refuses very long ones."""
+    if not digits:
+        return None
+    significant = digits.lstrip("0") or "0"
+    return int(significant) if len(significant) <= _PLACE_DIGITS else 10**_PLACE_DIGITS
 
 
 def _closing(chunks: AsyncIterator[bytes]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
