@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from holdfast.server.http.request_body import media_type_of
 
 HEADER_BYTES_MAX = 16_384  # of all headers of a part
 TEXT_BYTES_MAX = 65_536
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it warns of each malformed form
 _DISPOSITION, _TYPE = b"content-disposition", b"content-type"
 
 NextChunk = Callable[[], Awaitable[bytes | None]]  # None: the end of the body
