@@ -11,10 +11,13 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.model import NewJob
+from holdfast.server.extensions.request import Request
+from holdfast.server.extensions.routes import extension_route
 from holdfast.server.http import protocol, request_body, server
 from holdfast.server.http.server import address, listen
 from tests.server.steps import Served, bearer
 from tests.server.steps import serving as served_at
+from tests.worker.in_process import until
 
 SOON = 0.3
 ESTABLISHED = b"\x01"  # the first byte of what the kernel tells of a connection
@@ -51,6 +54,10 @@ class Wire:
             lines = head.split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
             return int(lines[0].split()[1]), headers, await self._reader.readexactly(int(headers["content-length"]))
+
+    async def is_asked_for_the_body(self) -> bool:
+        async with asyncio.timeout(60):
+            return await self._reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
 
     async def refusal(self) -> tuple[int, str]:
         status, headers, body = await self.answer()
@@ -148,6 +155,64 @@ async def test_malformed_http_is_a_problem_response(patient: Served) -> None:
         assert await client.is_over()
 
 
+CHUNKED = POST.replace(b"content-length: 1000", b"transfer-encoding: chunked")
+NO_CHUNK = b"no chunk\r\n"
+
+
+async def test_a_malformed_chunk_is_a_problem_response(patient: Served) -> None:
+    async with wire(patient) as client:
+        await client.say(CHUNKED + NO_CHUNK)
+        assert await client.refusal() == (400, "malformed_request")
+        assert await client.is_over()
+
+
+async def test_a_malformed_chunk_ends_the_handler_that_waits_for_it(
+    patient: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has begun: it has asked for the body. It does not wait for the end of the connection."""
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 600.0)
+
+    async def has_ended() -> bool:
+        return 'route="/jobs",status_code="499"' in (await patient.http.get("/metrics")).text
+
+    async with wire(patient) as client:
+        await client.say(CHUNKED[:-2] + b"expect: 100-continue\r\n\r\n")
+        assert await client.is_asked_for_the_body()
+        await client.say(NO_CHUNK)
+        assert await client.refusal() == (400, "malformed_request")
+        assert await client.is_over()
+        await until(has_ended)
+
+
+async def test_a_request_with_an_unsupported_transfer_encoding_is_not_handled(fresh_sqlite_url: str) -> None:
+    handled = []
+
+    async def act(request: Request) -> None:
+        handled.append(request.headers.get("x-name"))
+
+    head = b"POST /acts HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    route = extension_route("acts", "POST", "/acts", act, scope=None)
+    async with served_at(fresh_sqlite_url, routes=[route]) as served:
+        async with wire(served) as client:
+            await client.say(head + b"x-name: one\r\ntransfer-encoding: gzip\r\n\r\n")
+            assert await client.refusal() == (400, "malformed_request")
+            assert await client.is_over()
+        async with wire(served) as client:
+            await client.say(head + b"x-name: two\r\n\r\n")
+            assert (await client.answer())[0] == 200
+    assert handled == ["two"]
+
+
+@pytest.mark.parametrize("second", [b"no request\r\n\r\n", CHUNKED + NO_CHUNK])
+async def test_a_malformed_request_is_no_answer_to_the_one_before(patient: Served, second: bytes) -> None:
+    """That one is not answered yet: the connection is closed."""
+    job = await patient.engine.create(NewJob(type="a"))
+    async with wire(patient) as client:
+        wait = f"GET /jobs/{job.id} HTTP/1.1\r\nhost: 127.0.0.1\r\nprefer: wait=60\r\n\r\n"
+        await client.say(wait.encode() + second)
+        assert await client.is_over()
+
+
 # -- bodies and answers -----------------------------------------------------------------------------------------
 
 
@@ -177,18 +242,38 @@ async def test_a_body_that_arrives_after_the_response_is_ignored(patient: Served
         assert (await client.answer())[0] == 200
 
 
-async def test_the_rest_of_a_rejected_request_may_arrive_slowly(
+async def test_the_rest_of_a_rejected_request_may_arrive_in_pieces(
     patient: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "LINGER_SECONDS", SOON)
+    for name in ("LINGER_SECONDS", "LINGER_SECONDS_MAX"):
+        monkeypatch.setattr(protocol, name, 60.0)
     async with wire(patient) as client:
         await client.say(POST.replace(b"application/json", b"text/plain"))
         assert await client.refusal() == (415, "unsupported_media_type")
         for _ in range(4):
-            await asyncio.sleep(SOON / 2)
             await client.say(b" " * 250)
+            await asyncio.sleep(0.001)
         await client.say(GET)
         assert (await client.answer())[0] == 200
+
+
+def test_the_rest_of_a_rejected_request_may_arrive_slowly() -> None:
+    """Each piece of it moves the deadline, up to a last one."""
+    connection = protocol.HttpProtocol.__new__(protocol.HttpProtocol)
+    now, timers, canceled = 100.0, list[float](), list[float]()
+
+    def call_later(seconds: float, then: object) -> SimpleNamespace:
+        timers.append(now + seconds)
+        return SimpleNamespace(cancel=lambda at=now + seconds: canceled.append(at))
+
+    connection.loop = SimpleNamespace(time=lambda: now, call_later=call_later)  # type: ignore[assignment]
+    connection.parser = SimpleNamespace(feed_data=lambda data: None)
+    connection.timeout_keep_alive_task = None
+    connection._linger_until = now + protocol.LINGER_SECONDS_MAX
+    for now in (100.0, 104.0, 108.0, 128.0):  # noqa: B007
+        connection.data_received(b" " * 250)
+    assert timers == [105.0, 109.0, 113.0, 130.0]
+    assert canceled == timers[:-1]
 
 
 async def test_a_rejected_request_that_stops_arriving_ends_the_connection(quick: Served) -> None:

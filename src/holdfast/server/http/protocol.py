@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Callable
 from http import HTTPStatus
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 import uvicorn
@@ -80,6 +81,7 @@ class HttpProtocol(HttpToolsProtocol):
     _chunk_bytes = 0
     _rejected = False
     _head_error: HoldfastError | None = None
+    _task: asyncio.Task[None] | None = None  # of the request that is being handled
     _write_timer: asyncio.TimerHandle | None = None
     _timer: asyncio.TimerHandle | None = None  # the deadline of the current wait
     _idle_since = 0.0  # 0: a request is under way
@@ -144,6 +146,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._reject(Malformed(message, code="head_timeout"))
         else:
             self.transport.close()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Instead of that of uvicorn, which does not keep the task."""
+        self._task = self.loop.create_task(cycle.run_asgi(app))
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
 
     # -- after the response -----------------------------------------------------------------------------------
 
@@ -230,18 +238,36 @@ class HttpProtocol(HttpToolsProtocol):
     # -- rejecting --------------------------------------------------------------------------------------------
 
     def _reject(self, error: HoldfastError) -> None:
-        """Without calling the application. A client that is still sending can read the response."""
-        responding = not (self.cycle is None or self.cycle.response_complete)
-        if responding or self._linger_until or self.transport.is_closing():
+        """Instead of the application. A client that is still sending can read the response."""
+        handling = not (self.cycle is None or self.cycle.response_complete)
+        if (handling and not self._can_replace()) or self._linger_until or self.transport.is_closing():
             self.transport.close()
             return
         self._rejected, self._reading_head = True, False
         request_id = self.config.request_id()
         reply = problem(error, request_id)
-        self.config.on_rejected("", reply.status)
+        if not (handling and self._has_started()):  # the application counts its requests
+            self.config.on_rejected("", reply.status)
+        if handling:
+            self._abandon()
         self.transport.write(_as_http(reply, request_id))
         self.transport.write_eof()
         self._start_timer(LINGER_SECONDS, self._abort)
+
+    def _can_replace(self) -> bool:
+        """The error is in the body of the request that is being handled, and nothing of its response was sent."""
+        return self.cycle.more_body and not self.cycle.response_started and not self.pipeline
+
+    def _has_started(self) -> bool:
+        return self._task is not None and getcoroutinestate(self._task.get_coro()) != CORO_CREATED  # type: ignore[arg-type]
+
+    def _abandon(self) -> None:
+        """To the application, the client has disconnected."""
+        if self._task is not None and not self._has_started():
+            self._task.cancel()
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        self.flow.resume_reading()
 
     async def _too_many(self, scope: Any, receive: Any, send: Any) -> None:
         request_id = self.config.request_id()
