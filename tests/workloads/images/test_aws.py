@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from holdfast.storage import open_storage
-from holdfast.workloads.images.objects import MARKER
+from holdfast.workloads.images.objects import MARK
 from tests.cli.background import Background
 from tests.dispatch.sqs_admin import SqsAdmin
 from tests.servers.aws import AwsServer
@@ -46,7 +46,7 @@ async def completed(http: httpx2.AsyncClient, path: str) -> dict[str, Any]:
 
 async def stored(storage_url: str, **keys: str) -> list[str]:
     async with open_storage(storage_url, **keys) as storage:
-        return [info.key async for info in storage.list() if info.key != MARKER]
+        return [info.key async for info in storage.list() if not info.key.startswith(MARK)]
 
 
 async def test_an_image_is_stored_in_s3_and_deleted_there_and_in_the_cdn(

@@ -79,10 +79,11 @@ async def test_a_missing_bucket_is_an_outage_and_no_missing_original(
 ) -> None:
     url = f"s3://not-there?endpoint={s3_server.url}&region=us-east-1"
     images_settings(storage_url=url, **S3Server.credentials)
+    plan = processing.Plan("originals/a", f"{objects.MARK}1", wanted={}, recorded={}, lost=set(), known=False)
     with pytest.raises(ObjectNotFound):
-        await objects.storage().read("originals/a")
+        await objects.storage().read(plan.original)
     with pytest.raises(StorageError, match="has no such bucket") as raised:
-        await processing._read("originals/a")
+        await processing._read(plan)
     assert isinstance(outcome_of(raised.value), Retry)
 
 
