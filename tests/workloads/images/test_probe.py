@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
-import time
+import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from types import FrameType
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +24,8 @@ from holdfast.workloads.images.faults import (
     ImageFault,
 )
 from holdfast.workloads.images.limits import ImageLimits
-from holdfast.workloads.images.probe import ImageInfo, Prober
+from holdfast.workloads.images.probe import ImageInfo, Prober, prober
+from holdfast.workloads.images.probe.stream_buffer import StreamBuffer
 from tests.workloads.images import builders as b
 from tests.workloads.images.hostile import COMPLETED, FAILED, HOSTILE, KINDS, Hostile
 
@@ -31,6 +34,7 @@ STATUS = {UNSUPPORTED: 415, CORRUPT: 422, TOO_MANY_PIXELS: 422, TOO_MANY_FRAMES:
 CHUNK = 65_536
 MB = 1_000_000
 MEMORY_MAX = MB // 2
+PROBE = "holdfast.workloads.images.probe"
 
 
 def probe(data: bytes, limits: ImageLimits = LIMITS, chunk: int = CHUNK) -> ImageInfo:
@@ -500,20 +504,70 @@ SLOWEST = {
 }
 
 
+class Work:
+    """What a file costs: the lines that the prober executes, and the bytes that it copies, moves or searches."""
+
+    def __init__(self) -> None:
+        self.lines = self.bytes = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Work | None:
+        """As a trace function."""
+        if frame.f_globals["__name__"].startswith(PROBE):
+            self.lines += event == "line"
+            return self
+        return None
+
+
+def work_of(chunks: Iterator[bytes], monkeypatch: pytest.MonkeyPatch) -> Work:
+    work, before = Work(), sys.gettrace()
+
+    class Search:
+        def __init__(self, pattern: re.Pattern[bytes]) -> None:
+            self._pattern = pattern
+
+        def search(self, data: bytes, start: int) -> re.Match[bytes] | None:
+            found = self._pattern.search(data, start)
+            work.bytes += (found.end() if found else len(data)) - start
+            return found
+
+    class Watched(StreamBuffer):
+        def append(self, chunk: bytes, start: int) -> int:
+            end = super().append(chunk, start)
+            work.bytes += len(self.data)
+            return end
+
+        def take(self, size: int) -> Generator[None, None, bytes]:
+            taken = yield from super().take(size)
+            work.bytes += len(taken)
+            return taken
+
+        def find(self, pattern: re.Pattern[bytes]) -> Generator[None, None, int]:
+            return super().find(Search(pattern))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(prober, "StreamBuffer", Watched)
+    sys.settrace(work)
+    try:
+        outcome(chunks)
+    finally:
+        sys.settrace(before)
+    return work
+
+
 @pytest.mark.parametrize("name", LARGE)
-def test_50_megabytes_cost_little(name: str) -> None:
-    chunks = endless(*LARGE[name], 50 * MB)
-    started = time.process_time()
-    outcome(chunks())
-    assert time.process_time() - started < 0.3  # measured: 0.01 to 0.03
+def test_a_large_file_costs_little(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 50 * MB
+    work = work_of(endless(*LARGE[name], size)(), monkeypatch)
+    assert work.lines < size / 50  # measured: one in 120 bytes of a GIF, fewer in other files
+    assert work.bytes < 1.1 * size
 
 
 @pytest.mark.parametrize("name", SLOWEST)
-def test_the_slowest_files_take_linear_time(name: str) -> None:
-    chunks = endless(*SLOWEST[name], 10 * MB)
-    started = time.process_time()
-    outcome(chunks())
-    assert time.process_time() - started < 2  # measured: up to 0.25
+def test_the_slowest_files_take_linear_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarter, whole = [work_of(endless(*SLOWEST[name], size)(), monkeypatch) for size in (MB // 4, MB)]
+    assert whole.lines < 5 * MB  # measured: up to 3.3 lines for each byte, 3 bytes for each byte
+    assert whole.bytes < 5 * MB
+    assert whole.lines < 5 * quarter.lines
+    assert whole.bytes < 5 * quarter.bytes
 
 
 @pytest.mark.parametrize("name", [*LARGE, *SLOWEST])
