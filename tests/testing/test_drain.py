@@ -69,6 +69,20 @@ async def test_a_job_may_wait_for_the_result_of_another(app: App, jobs: Jobs) ->
     assert [ran.result for ran in await jobs.drain()] == [1, 2]
 
 
+async def test_jobs_in_all_slots_may_wait_for_one_in_the_reserved_slot(app: App, jobs: Jobs) -> None:
+    @app.job()
+    async def parent() -> int:
+        return await (await child.enqueue()).result(timeout=60) + 1
+
+    @app.job(reserved_slot=True)
+    async def child() -> int:
+        return 1
+
+    slots = app.settings.concurrency
+    await parent.enqueue_many([{}] * slots)
+    assert sorted(ran.result for ran in await jobs.drain()) == [1] * slots + [2] * slots
+
+
 async def test_drain_raises_the_original_error_of_a_handler(app: App, jobs: Jobs) -> None:
     original = ValueError("no such address")
 
