@@ -19,7 +19,8 @@ from tests.servers.daemon import free_port
 from tests.workloads.images.landscapes import encoded, landscape
 
 APP = Path(__file__).parents[3] / "examples/images/app.py"
-READY = re.compile("Ready · 9 variants")
+VARIANTS = 9  # of each image
+READY = re.compile(f"Ready · {VARIANTS} variants")
 WIDE, NARROW = {"width": 1280, "height": 780}, {"width": 375, "height": 812}
 VIEWER, EDITOR = "images:read,jobs:read", "images:read,images:write,jobs:read"  # scopes of a key
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
@@ -37,8 +38,9 @@ DROP = """(files) => {
 class Gallery:
     """`holdfast dev` with the example, one job at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, app: str = f"{APP}:app", **variables: str) -> None:
         self.folder, self.port = folder, free_port()
+        self._app, self._variables = app, variables
 
     @property
     def url(self) -> str:
@@ -46,7 +48,7 @@ class Gallery:
 
     def process(self) -> Background:
         port = ["--port", str(self.port), "--concurrency", "1"]
-        return Background("dev", "--app", f"{APP}:app", *port, folder=self.folder)
+        return Background("dev", "--app", self._app, *port, folder=self.folder, **self._variables)
 
     @property
     def page(self) -> str:
