@@ -16,7 +16,7 @@ import pytest
 from holdfast.workloads.images import objects
 from holdfast.workloads.images.service import app
 from tests.cli.background import Background
-from tests.worker.in_process import until
+from tests.worker.in_process import is_done, until
 from tests.workloads.images import dying_app, leftovers
 from tests.workloads.images.deployment import ROOT
 from tests.workloads.images.dying_app import FIRST_UPLOAD_STEPS, UPLOAD_STEPS
@@ -127,6 +127,7 @@ async def deleted(service: Service, image: str) -> None:
 
 
 async def ended_once(service: Service, job: str) -> None:
+    await until(lambda: is_done(app, job))
     assert (await service.job(job))["status"] == "COMPLETED"
     assert await leftovers.ends(job) == 1
 

@@ -56,7 +56,10 @@ SHOWN: dict[int, tuple[str, ...]] = {
         "test_one_declaration_is_the_lifecycle_of_the_database_the_api_and_the_logs",
         "tests/pure/test_declarations.py::test_a_lifecycle_round_trips_through_json",
     ),
-    2: ("test_an_upload_is_a_queued_job_that_survives_its_server",),
+    2: (
+        "test_an_upload_is_a_queued_job_that_survives_its_server",
+        f"{IMAGE_TESTS}/test_killed_processes.py::test_an_upload_whose_server_was_killed_is_repeated",
+    ),
     3: ("test_every_attempt_is_recorded",),
     4: (
         "test_repeated_messages_about_ended_jobs_start_nothing_and_are_deleted",
