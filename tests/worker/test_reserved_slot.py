@@ -32,11 +32,12 @@ class Desk:
         self.started, self.gate = asyncio.Event(), asyncio.Event()
         self.control_gate = asyncio.Event()
         self.control_gate.set()
-        self.controls = self.controls_at_once = 0
+        self.longs = self.controls = self.controls_at_once = 0
         self.long: Definition[Any, str] = app.job("long")(self._long)
         self.control: Definition[Any, str] = app.job("control", **{"reserved_slot": True, **control})(self._control)
 
     async def _long(self) -> str:
+        self.longs += 1
         self.started.set()
         await self.gate.wait()
         return "long"
@@ -130,7 +131,7 @@ async def test_control_jobs_run_one_at_a_time_in_the_reserved_slot(app: App) -> 
 
 
 async def test_control_jobs_use_free_slots_too(app: App) -> None:
-    """The reserved slot is one more: concurrency 2 runs three of them, or two others and one of them."""
+    """Concurrency 2 runs three of them, or two others and one of them."""
     desk = Desk(app)
     desk.control_gate.clear()
     await desk.control.enqueue_many([{}] * 5)
@@ -139,11 +140,28 @@ async def test_control_jobs_use_free_slots_too(app: App) -> None:
         assert at_work.worker.slots.free() == 0
         desk.control_gate.set()
         await until(lambda: desk.controls == 0)
-        longs = await desk.long.enqueue_many([{}] * 3)
-        await until(lambda: at_work.worker.slots.busy == 2)
+        await desk.long.enqueue_many([{}] * 3)
+        await until(lambda: desk.longs == 2)
         assert await (await desk.control.enqueue()).result(60) == "control"
-        assert sorted([await job.status() for job in longs]) == ["PENDING", "RUNNING", "RUNNING"]
+        assert desk.longs == 2
         desk.gate.set()
+
+
+async def test_a_control_job_leaves_the_reserved_slot_to_another(app: App) -> None:
+    """It has a slot like any other job, and an ordinary job waits for it: the order by priority stays."""
+    desk = Desk(app)
+    desk.control_gate.clear()
+    await desk.control.options(priority=10).enqueue()
+    async with working(app, concurrency=1) as at_work:
+        await until(lambda: desk.controls == 1)
+        long = await desk.long.enqueue()
+        await desk.control.enqueue()
+        await until(lambda: desk.controls == 2)
+        assert (await long.status(), at_work.worker.slots.in_use()) == ("PENDING", 1)
+        desk.control_gate.set()
+        await desk.started.wait()
+        desk.gate.set()
+        assert await long.result(60) == "long"
 
 
 async def test_a_prefetched_control_job_does_not_wait_behind_the_others(

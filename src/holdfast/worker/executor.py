@@ -78,10 +78,10 @@ class Executor:
                 passed_over.append(run)
             else:
                 self._start(run, now)
-                free = slots.free() if run.handler.reserved_slot else free - 1
+                free -= 1
         if passed_over:
             buffer.put_back(passed_over)
-        if buffer.for_reserve and slots.reserve_is_free():
+        if free <= 0 and buffer.for_reserve and slots.reserve_is_free():
             self._start_reserved(now)
         if slots.unclaimed_children() > 0:
             slots.child_free.set()
@@ -269,10 +269,10 @@ class Executor:
         if run.finished:
             self._finish_late(run, outcome)
             return
-        slots.vacate(run)
         run.end(self._clock.monotonic())
-        if run.seconds is not None and not run.handler.reserved_slot:  # these say nothing about the ordinary slots
+        if run.seconds is not None and run is not slots.reserve:  # which is not for what is prefetched
             slots.prefetch.ended(run.seconds)
+        slots.vacate(run)
         self._report(run, run.outcome(outcome))
         if not self._first_steps.under_way:
             self._slots_changed()

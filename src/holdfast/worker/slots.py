@@ -47,10 +47,10 @@ class Slots:
         self.buffer = Buffer()  # claimed, not started
         self.busy = 0
         self.stuck: set[Execution] = set()  # given up on: their threads and tasks still occupy slots
-        self._reserved: set[Execution] = set()  # of reserved types, as long as they occupy slots
+        self.reserve: Execution | None = None  # what occupies the reserved slot
         self.in_children: set[Execution] = set()  # in a child process, or about to be
         self.abandoned: deque[str] = deque(maxlen=ABANDONED_MAX)  # tokens that were given up and may still be current
-        self.started_at = now  # the last start of a job, except of reserved types
+        self.started_at = now  # the last start of a job, except in the reserved slot
         self.capacity_changed = asyncio.Event()  # another claim may be worthwhile
         self.child_free = asyncio.Event()  # a child process became free since the last claim
         self.idle = asyncio.Event()
@@ -79,15 +79,15 @@ class Slots:
         return [run for run in self.executions.values() if run.started and not run.finished]
 
     def occupy(self, run: Execution, now: float) -> None:
-        """Its handler is about to start."""
+        """Its handler is about to start: in the reserved slot if no other is free."""
+        if run.handler.reserved_slot and self.free() <= 0:
+            self.reserve = run
+        else:
+            self.started_at = now
         run.started = True
         self.busy += 1
         if run.needs_child:
             self.in_children.add(run)
-        if run.handler.reserved_slot:
-            self._reserved.add(run)
-        else:
-            self.started_at = now
 
     def vacate(self, run: Execution, *, stuck: bool = False) -> None:
         """Its handler has ended, or, where it is `stuck`, it was given up on."""
@@ -96,12 +96,16 @@ class Slots:
         if stuck:
             self.stuck.add(run)
         else:
-            self._reserved.discard(run)
+            self._leave_reserve(run)
 
     def vacate_late(self, run: Execution) -> None:
         """It was given up on, and now it has ended."""
         self.stuck.discard(run)
-        self._reserved.discard(run)
+        self._leave_reserve(run)
+
+    def _leave_reserve(self, run: Execution) -> None:
+        if self.reserve is run:
+            self.reserve = None
 
     def update_idle(self) -> None:
         if not self.busy and not self.buffer:
@@ -139,16 +143,15 @@ class Slots:
         return not self.stopping.is_set() and unreported <= UNREPORTED_MAX
 
     def reserve_is_free(self) -> bool:
-        """The reserved slot, which a worker has if it knows reserved types. One job of these types is always counted as
-        the one that uses it, wherever it started."""
-        return bool(self.reserved_types) and not self._reserved
+        """The reserved slot, which a worker has if it knows reserved types."""
+        return bool(self.reserved_types) and self.reserve is None
 
     def room_for(self, run: Execution) -> bool:
         return self.free() > 0 or (run.handler.reserved_slot and self.reserve_is_free())
 
     def in_use(self) -> int:
         """Slots in use, without the reserved one."""
-        return self.busy + len(self.stuck) - bool(self._reserved)
+        return self.busy + len(self.stuck) - (self.reserve is not None)
 
     def free(self) -> int:
         """Free slots, without the reserved one. Where every job type needs a child process, no more than there are free
