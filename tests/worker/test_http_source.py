@@ -15,8 +15,8 @@ from holdfast import App, Client, Context, Permanent, Reject
 from holdfast.clock import Clock
 from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
-from holdfast.lifecycle import State
-from holdfast.model import Liveness, NewJob
+from holdfast.lifecycle import Policy, State
+from holdfast.model import Lease, Liveness, NewJob
 from holdfast.model.reports import HeldLease
 from holdfast.settings import Settings
 from holdfast.worker.config import WorkerConfig
@@ -59,6 +59,18 @@ async def working(source: HttpSource, app: App, **config: Any) -> AsyncIterator[
         await asyncio.gather(running, return_exceptions=True)
 
 
+async def first_wait(source: HttpSource) -> None:
+    """Until its worker waits for jobs."""
+    wait, begun = source.wait, asyncio.Event()
+
+    async def noted(*args: Any, **options: Any) -> bool:
+        begun.set()
+        return await wait(*args, **options)
+
+    source.wait = noted  # type: ignore[method-assign]
+    await begun.wait()
+
+
 @pytest.fixture
 async def served(store_url: str) -> AsyncIterator[Served]:
     async with serving(store_url) as served:
@@ -96,6 +108,22 @@ async def test_a_remote_worker_runs_jobs_as_a_local_one_does(served: Served, app
     assert {part.name: str(part.status) for part in parts} == dict.fromkeys(
         ["plan", "Bern", "Oslo", "Paris"], "completed"
     )
+
+
+async def test_a_claim_right_after_a_canceled_wait_loses_nothing(served: Served) -> None:
+    """As when a child process becomes free meanwhile. What the wait may have claimed, one of the two has alone."""
+    async with source_at(served) as source:
+        for _ in range(10):
+            waiting = asyncio.create_task(source.wait(30))
+            await asyncio.sleep(0.01)
+            job = await served.engine.create(NewJob(type="a"))
+            waiting.cancel()
+            claimed: list[tuple[Lease, Policy]] = []
+            while not claimed:
+                claimed = [*await source.claim(2, queues=None, types=None)]
+            held = [HeldLease(lease.id, lease.token) for lease, _ in claimed]
+            assert [lease.id for lease in held] == [job.id]
+            assert (await source.heartbeat(held, liveness=Liveness.BUSY, slots=1)).lost == []
 
 
 @pytest.mark.parametrize("word", [Permanent, Reject])
@@ -244,7 +272,7 @@ async def test_a_remote_worker_that_stops_during_a_long_poll_holds_no_lease(serv
 
     for _ in range(5):
         async with source_at(served) as source, working(source, app) as worker:
-            await until(lambda source=source: bool(source._pending))
+            await first_wait(source)
             job = await quick.enqueue()
             worker.stop()
         stored = await job.get()
@@ -260,7 +288,7 @@ async def test_an_idle_remote_worker_gets_a_new_job_by_long_poll(served: Served,
         return "done"
 
     async with source_at(served) as source, working(source, app):
-        await until(lambda: bool(source._pending))
+        await first_wait(source)
         await asyncio.sleep(0.5)
         assert await (await quick.enqueue()).result(timeout=60) == "done"
 

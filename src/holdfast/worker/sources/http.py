@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -32,6 +32,8 @@ FLEET = Fleet(live=2)  # a server does not tell: there may be others
 PARTS_MAX = 10_000  # more jobs than a worker can hold
 POLICIES_MAX = 10_000
 
+ClaimCall = Callable[..., Awaitable[list[wire.ClaimedJob]]]
+
 
 class HttpSource:
     """A claim has a request id: one whose response was lost is repeated under the same id.
@@ -45,8 +47,8 @@ class HttpSource:
         self._wanted = 1
         self._plenty = False  # the last claim got as many as it wanted
         self._claimed: list[wire.ClaimedJob] = []
-        self._pending: dict[str, Callable[..., Any]] = {}  # claims under way, or whose response was lost
-        self._releasing: asyncio.Task[None] | None = None
+        self._pending: dict[str, ClaimCall] = {}  # claims whose response was lost, by request id
+        self._releasing = set[asyncio.Task[None]]()
         self._parts: dict[str, list[Part]] = {}
         self._policies: dict[tuple[Any, ...], Policy] = {}
 
@@ -56,8 +58,9 @@ class HttpSource:
         self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
     ) -> Claims:
         self._wanted = min(limit, CLAIM_MAX)
-        for request in list(self._pending):
-            self._claimed += await self._repeat(request)
+        while self._pending:
+            jobs = await self._repeat(*self._pending.popitem())
+            self._claimed += jobs
         if not self._claimed:
             await self._fetch(limit, queues, types)
         claimed, self._claimed = self._claimed, []
@@ -83,7 +86,7 @@ class HttpSource:
         self, limit: int, queues: list[str] | None, types: list[str] | None, wait: float = 0
     ) -> list[wire.ClaimedJob]:
         request = self._ids.token()
-        self._pending[request] = partial(
+        call = partial(
             self._client.claim,
             queues=queues,
             job_types=types,
@@ -91,13 +94,17 @@ class HttpSource:
             request_id=request,
             instance_id=self.instance,
         )
-        return await self._repeat(request, wait_seconds=wait)
+        return await self._repeat(request, call, wait_seconds=wait)
 
-    async def _repeat(self, request: str, **otherwise: Any) -> list[wire.ClaimedJob]:
-        with _translated():
-            jobs: list[wire.ClaimedJob] = await self._pending[request](**otherwise)
-        del self._pending[request]
-        return jobs
+    async def _repeat(self, request: str, call: ClaimCall, **otherwise: Any) -> list[wire.ClaimedJob]:
+        """It is pending if its response is lost, also because the call is canceled. Whoever takes it from there has
+        it alone."""
+        try:
+            with _translated():
+                return await call(**otherwise)
+        except BaseException:
+            self._pending[request] = call
+            raise
 
     async def wait(
         self,
@@ -112,10 +119,11 @@ class HttpSource:
             return True
         seconds, begun = min(seconds, WAIT_SECONDS_MAX), self._clock.monotonic()
         try:
-            self._claimed += await self._ask(self._wanted, queues, types, seconds)
-        except asyncio.CancelledError:  # the worker shuts down: release what was just claimed
-            self._releasing = asyncio.create_task(self._release_claimed())
+            jobs = await self._ask(self._wanted, queues, types, seconds)
+        except asyncio.CancelledError:  # perhaps the worker shuts down: release what was just claimed
+            self._start_release()
             raise
+        self._claimed += jobs
         left = seconds - (self._clock.monotonic() - begun)
         if not self._claimed and left > 0:
             await self._clock.sleep(min(left, EARLY_SECONDS))
@@ -199,16 +207,24 @@ class HttpSource:
     async def close(self) -> None:
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                if self._releasing is not None:
-                    await self._releasing
-                await self._release_claimed()
+                await asyncio.gather(*self._releasing)
+                await self._release_pending()
+                await self._release(self._claimed)
         await self._client.close()
 
-    async def _release_claimed(self) -> None:
+    def _start_release(self) -> None:
+        task = asyncio.create_task(self._release_pending())
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    async def _release_pending(self) -> None:
+        with suppress(HoldfastError):  # then it stays pending
+            while self._pending:
+                # The server may never have received it: then it claims no more than one job now.
+                await self._release(await self._repeat(*self._pending.popitem(), limit=1))
+
+    async def _release(self, claimed: list[wire.ClaimedJob]) -> None:
         """Release what was claimed and not handed to the worker."""
-        for request in list(self._pending):
-            self._claimed += await self._repeat(request, limit=1)  # the server may never have received it
-        claimed, self._claimed = self._claimed, []
         if claimed:
             await self.settle([Release(job.job_id, job.lease_token) for job in claimed])
 
