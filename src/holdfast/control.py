@@ -20,7 +20,7 @@ def control(*, queue: str = "control") -> Extension:
     """An extension for one app. A worker that is limited to some queues must include this one."""
     extension = Extension("control")
 
-    @extension.job(CONTROL, queue=queue)
+    @extension.job(CONTROL, queue=queue, reserved_slot=True)
     async def cancel(ctx: Context, job: str, reason: str = "canceled") -> dict[str, Any]:
         """`job` is the id of another job of the same tenant."""
         try:
