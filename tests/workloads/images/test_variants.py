@@ -167,6 +167,8 @@ def test_names_and_qualities_are_filled_in() -> None:
         ('[{"width": 1, "format": "png", "quality": 101}]', "<= 100"),
         (json.dumps([{"width": n, "format": "png"} for n in range(1, 52)]), "there are 51"),
         ("[{", "malformed|truncated"),
+        ("[" * 5000, "nested too deeply"),
+        ('[{"width": 1, "format": ' + '{"a":' * 5000, "nested too deeply"),
         (" ", "they are empty"),
         (b"\xff", "utf-8|malformed|UTF-8"),
     ],

@@ -49,6 +49,8 @@ def read_variants(text: str | bytes) -> list[Variant]:
         return checked(msgspec.convert(_without_nulls(msgspec.json.decode(text)), list[Variant]))
     except msgspec.ValidationError as error:
         raise _invalid(f"{error}; each is like {_EXAMPLE}") from None
+    except RecursionError:
+        raise _invalid(f"they are nested too deeply; each is like {_EXAMPLE}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(f"they are a JSON list: {error}" if text.strip() else "they are empty, and not a list") from None
 
