@@ -13,7 +13,7 @@ from tests.workloads.images.steps import Service, picture
 
 
 def counts() -> dict[str, float]:
-    codes = ("lease_lost", "LeaseLost", "internal_error", "ZeroDivisionError", "storage_unavailable", "E_CRASHED")
+    codes = ("lease_lost", "LeaseLost", "internal_error", "ZeroDivisionError", "storage_unavailable")
     return {code: processing_errors.value(code) or 0 for code in codes}
 
 
@@ -56,15 +56,16 @@ async def test_the_loss_of_its_worker_is_shown(service: Service) -> None:
     assert (image["status"], image["error"]) == ("failed_retryable", {"code": "timeout_soft", "message": message})
 
 
-async def test_a_killed_process_is_counted_when_its_failure_is_committed(service: Service) -> None:
+@pytest.mark.parametrize("code", ["E_CRASHED", "E_CPU_LIMIT", "poison", "timeout"])
+async def test_a_killed_process_is_counted_when_its_failure_is_committed(service: Service, code: str) -> None:
     engine = service.served.engine
     accepted = await service.upload(picture())
     worker = (await engine.workers.register()).id
     [lease] = await engine.claim(worker)
-    before = counts()["E_CRASHED"]
-    await engine.fail(worker, lease.id, lease.token, "E_CRASHED")
-    assert counts()["E_CRASHED"] == before + 1
-    assert (await service.image(accepted["imageId"]))["error"]["code"] == "E_CRASHED"
+    before = processing_errors.value(code) or 0
+    await engine.fail(worker, lease.id, lease.token, code)
+    assert processing_errors.value(code) == before + 1
+    assert (await service.image(accepted["imageId"]))["error"]["code"] == code
     job = await engine.reads.get(lease.id)
 
     async def roll_back(tx: Any) -> None:
@@ -73,4 +74,4 @@ async def test_a_killed_process_is_counted_when_its_failure_is_committed(service
 
     with pytest.raises(ZeroDivisionError):
         await engine.store.write(roll_back)
-    assert (job.reason, counts()["E_CRASHED"]) == ("E_CRASHED", before + 1)
+    assert (job.reason, processing_errors.value(code)) == (code, before + 1)

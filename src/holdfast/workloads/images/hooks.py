@@ -16,7 +16,7 @@ from holdfast.workloads.images.lifecycle import IMAGES
 from holdfast.workloads.images.variants import read_variants, variants_json
 
 PROCESSING = ("IMAGE_PROCESS", "IMAGE_REPROCESS")
-UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "timeout")  # the process that worked on the image was killed
+UNCOUNTED = ("E_CRASHED", "E_CPU_LIMIT", "poison", "timeout")  # the process that worked on the image was killed
 
 
 @ext.guard("create", job_type=(*PROCESSING, "IMAGE_CANCEL", "IMAGE_PURGE"))
