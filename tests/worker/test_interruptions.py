@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, JobFailed, SyncContext
+from holdfast.clock import Clock
 from holdfast.model.reports import HeldLease
 from holdfast.worker.heartbeat.heartbeater import HeartbeatResult
 from tests.worker.in_process import until, verbs, working
@@ -117,6 +118,33 @@ class TestTimeouts:
             async with working(app, concurrency=1, kill_grace_seconds=0.1, replaceable=True) as at_work:
                 await deaf.enqueue()
                 await until(at_work.running.done)
+        finally:
+            gate.set()
+
+    async def test_a_stuck_reserved_slot_restarts_no_process(self, app: App) -> None:
+        """The jobs in its other slots go on."""
+        gate, leave = threading.Event(), asyncio.Event()
+
+        @app.job()
+        async def long() -> str:
+            await leave.wait()
+            return "done"
+
+        @app.job(timeout=0.2, max_attempts=1, reserved_slot=True)
+        def deaf() -> None:
+            gate.wait(30)
+
+        try:
+            async with working(app, concurrency=1, kill_grace_seconds=0.1, replaceable=True) as at_work:
+                job = await long.enqueue()
+                await until(lambda: at_work.worker.slots.busy == 1)
+                await deaf.enqueue()
+                await until(lambda: len(at_work.worker.slots.stuck) == 1)
+                at_work.worker.monitor._restart_if_stuck(Clock().monotonic() + 60)
+                assert not at_work.worker.slots.stopping.is_set()
+                leave.set()
+                assert await job.result(60) == "done"
+                gate.set()
         finally:
             gate.set()
 

@@ -104,9 +104,10 @@ class Monitor:
 
     def _restart_if_stuck(self, now: float) -> None:
         """When most slots have been occupied for long by handlers that do not stop, a new process is better."""
-        config = self._slots.config
-        stuck = sum(now - run.stop_requested_at > config.kill_grace_seconds for run in self._slots.stuck)
-        if config.replaceable and stuck * 2 > config.concurrency and not self._slots.stopping.is_set():
+        slots, config = self._slots, self._slots.config
+        ordinary = (run for run in slots.stuck if run is not slots.reserve)
+        stuck = sum(now - run.stop_requested_at > config.kill_grace_seconds for run in ordinary)
+        if config.replaceable and stuck * 2 > config.concurrency and not slots.stopping.is_set():
             log.error(
                 "%d of %d slots are occupied by handlers that do not stop; restarting this worker process",
                 *(stuck, config.concurrency),
