@@ -177,6 +177,16 @@ async def test_a_payload_error_does_not_contain_the_value(served: Served) -> Non
     assert "a secret" not in str(body)
 
 
+@pytest.mark.parametrize("levels", [100, 200, 400, 800])
+async def test_a_payload_that_is_nested_too_deeply_is_refused(served: Served, levels: int) -> None:
+    await served.engine.job_types.declare(*TYPES)
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    status, body = await post(served, "bill", {"user_id": deep, "lines": []})
+    assert (status, body["code"]) == (422, "invalid_payload")
+
+
 async def test_a_repeated_request_returns_its_job_although_the_schema_has_changed(
     served: Served,
 ) -> None:

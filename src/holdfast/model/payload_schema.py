@@ -29,9 +29,13 @@ def check_of(job_type: str, schema: dict[str, Any]) -> Check:
         raise Invalid(f"job type {job_type}: its schema is not a JSON Schema: {error}", code="invalid_schema") from None
 
     def check(payload: Any) -> None:
-        if not validator.is_valid(payload):
-            errors = islice(validator.iter_errors(payload), ERRORS_MAX)
-            raise _refusal(job_type, [_told(error.message, list(error.instance_path)) for error in errors])
+        if validator.is_valid(payload):
+            return
+        try:
+            errors = [*islice(validator.iter_errors(payload), ERRORS_MAX)]
+        except ValueError:
+            raise _refusal(job_type, [("", "it is nested too deeply")]) from None
+        raise _refusal(job_type, [_told(error.message, list(error.instance_path)) for error in errors])
 
     return check
 
