@@ -184,6 +184,22 @@ async def test_a_malformed_chunk_ends_the_handler_that_waits_for_it(
         await until(has_ended)
 
 
+async def test_a_malformed_chunk_is_no_answer_to_a_request_whose_body_is_not_read(fresh_sqlite_url: str) -> None:
+    """It may have been carried out: the connection is closed."""
+    begun = asyncio.Event()
+
+    async def act(request: Request) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    route = extension_route("acts", "POST", "/acts", act, scope=None)
+    async with served_at(fresh_sqlite_url, routes=[route]) as served, wire(served) as client:
+        await client.say(b"POST /acts HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        await begun.wait()
+        await client.say(NO_CHUNK)
+        assert await client.is_over()
+
+
 async def test_a_request_with_an_unsupported_transfer_encoding_is_not_handled(fresh_sqlite_url: str) -> None:
     handled = []
 

@@ -255,8 +255,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._start_timer(LINGER_SECONDS, self._abort)
 
     def _can_replace(self) -> bool:
-        """The error is in the body of the request that is being handled, and nothing of its response was sent."""
-        return self.cycle.more_body and not self.cycle.response_started and not self.pipeline
+        """The error is in the body of the request that is being handled, nothing of its response was sent, and its
+        handler has not begun or waits for the body. Another one may have done its work already."""
+        cycle, waits = self.cycle, bool(self.cycle.message_event._waiters)
+        unanswered = cycle.more_body and not cycle.response_started and not self.pipeline
+        return unanswered and (waits or not self._has_started())
 
     def _has_started(self) -> bool:
         return self._task is not None and getcoroutinestate(self._task.get_coro()) != CORO_CREATED  # type: ignore[arg-type]
