@@ -291,3 +291,23 @@ def test_logging_of_a_program_that_uses_holdfast_as_a_library_is_unchanged(tmp_p
     said = [line for line in done.stderr.splitlines() if "(doomed)" in line]
     assert len(said) == 2, "what failed is warned of, by Python's own last resort"
     assert '{"time"' not in done.stderr
+
+
+QUIET_CHILD = """
+import logging
+from holdfast.observe.logs import ATTEMPTS, TRANSITIONS, Logs, configure, inherited, quiet_jobs
+
+configure(Logs(form="text"))
+quiet_jobs(failures=False)
+found = inherited()
+for name in (TRANSITIONS, ATTEMPTS):
+    logging.getLogger(name).setLevel(logging.INFO)
+configure(found)
+print(*(logging.getLevelName(logging.getLogger(name).level) for name in (TRANSITIONS, ATTEMPTS)))
+"""
+
+
+def test_the_processes_that_a_command_starts_are_as_quiet_as_the_command() -> None:
+    """`holdfast dev --quiet`: a job that completes in a child process is not logged there either."""
+    said = subprocess.run([sys.executable, "-c", QUIET_CHILD], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["ERROR", "WARNING"], said.stderr

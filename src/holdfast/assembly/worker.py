@@ -27,7 +27,7 @@ from holdfast.maintenance.rotation import Rotation
 from holdfast.model import Liveness
 from holdfast.model.names import capabilities_of
 from holdfast.model.reports import Fleet
-from holdfast.observe.logs import Logs, installed, job_lines
+from holdfast.observe.logs import inherited, job_lines
 from holdfast.observe.tracing import exported
 from holdfast.outage_log import outage
 from holdfast.sdk.app import App
@@ -153,7 +153,12 @@ def _start_heartbeats(heartbeater: Heartbeater, app: App, worker: Worker, backen
         backend.on_fleet(result.fleet)
 
     settings = app.settings
-    spec = {"watchdog_seconds": settings.watchdog_seconds, "settings": settings, "logs": _logs(), **backend.heartbeat}
+    spec = {
+        "watchdog_seconds": settings.watchdog_seconds,
+        "settings": settings,
+        "logs": inherited(),
+        **backend.heartbeat,
+    }
     heartbeater.start(spec, on_result, loops)
 
 
@@ -313,7 +318,7 @@ def _process_pool(app: App, options: WorkerOptions, slots: int) -> ProcessPool |
         jobs_max=settings.child_jobs_max,
         rss_max_bytes=None if settings.child_memory_max_mb is None else settings.child_memory_max_mb * 2**20,
         settings=msgspec.to_builtins(settings),
-        logs=_logs(),
+        logs=inherited(),
         database=not options.server,
         metrics=app.declarations(),
     )
@@ -322,9 +327,3 @@ def _process_pool(app: App, options: WorkerOptions, slots: int) -> ProcessPool |
 def cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _logs() -> Logs | None:
-    """The logging of this process, for those that it starts; None where the application configures logging itself."""
-    log = installed()
-    return None if log is None else log.logs

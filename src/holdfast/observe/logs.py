@@ -35,6 +35,7 @@ class Logs(msgspec.Struct, frozen=True):
     jobs: bool = True  # a line for each transition of a job, and for each attempt
     secrets: tuple[str, ...] = ()  # redacted everywhere
     colour: bool = True  # on a terminal
+    levels: dict[str, int] = {}  # of loggers that a command has changed
 
 
 class Log(logging.Handler):
@@ -80,6 +81,8 @@ def configure(logs: Logs) -> None:
     know(logs.secrets)
     logging.captureWarnings(True)
     _set_levels(logs.level)
+    for name, level in logs.levels.items():
+        logging.getLogger(name).setLevel(level)
     if (descriptor := _standard_error()) is None:
         return
     as_text = logs.form == "text" or (logs.form == "auto" and os.isatty(descriptor))
@@ -105,6 +108,14 @@ def _form(descriptor: int, logs: Logs, as_text: bool) -> LogFormat:
 def installed() -> Log | None:
     """The handler, or None in a program that uses Holdfast as a library."""
     return _installed[0] if _installed else None
+
+
+def inherited() -> Logs | None:
+    """The settings for the processes that this one starts; None in a program that uses Holdfast as a library."""
+    if (log := installed()) is None:
+        return None
+    levels = {name: logging.getLogger(name).level for name in (TRANSITIONS, ATTEMPTS)}
+    return msgspec.structs.replace(log.logs, levels=levels)
 
 
 def job_lines() -> Log | None:
