@@ -12,7 +12,7 @@ from holdfast.model import Lease
 from holdfast.model.reports import Release, Settled
 from holdfast.store.presence import Presence
 from holdfast.testing.clock import SharedClock
-from holdfast.worker.source import Answers, Claims, Report
+from holdfast.worker.source import Answers, Claims, Names, Report
 from holdfast.worker.sources.database import DatabaseSource
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class DrainSource(DatabaseSource):
         self._pause = PAUSE_FIRST_SECONDS
         self._quiet = False  # nothing ran when the last claim began, so nothing can have become due since
 
-    async def claim(
-        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
-    ) -> Claims:
+    async def claim(self, limit: int, *, queues: Names, types: Names, reserved: bool = False) -> Claims:
         self._quiet = not self.runtime.slots.executions
         claimed = await super().claim(limit, queues=queues, types=types, reserved=reserved)
         self._leases |= {lease.token: lease for lease, _ in claimed}
@@ -51,14 +49,7 @@ class DrainSource(DatabaseSource):
         self._leases |= {lease.token: lease for lease, _ in found}
         return found
 
-    async def wait(
-        self,
-        seconds: float,
-        queues: list[str] | None = None,
-        types: list[str] | None = None,
-        *,
-        reserved: bool = False,
-    ) -> bool:
+    async def wait(self, seconds: float, queues: Names = None, types: Names = None, *, reserved: bool = False) -> bool:
         """A claim found nothing. Running jobs may still enqueue others; when nothing runs either, stop the worker."""
         while self.runtime.slots.executions:
             await self._clock.sleep(self._pause)

@@ -26,6 +26,7 @@ Report = Complete | Fail | Release | Rejection  # how an execution ended
 VERBS: dict[type[Report], str] = {Complete: "complete", Fail: "fail", Release: "release", Rejection: "reject"}
 Answers = Sequence[Settled | HoldfastError]
 Claims = list[tuple[Lease, Policy]]  # each lease with the policy of its job
+Names = list[str] | None  # of queues or job types; None: all
 
 
 class Source(Protocol):
@@ -34,9 +35,7 @@ class Source(Protocol):
     A call that could not reach the database raises `StoreError` and can be retried: every report carries its token.
     """
 
-    async def claim(
-        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
-    ) -> Claims:
+    async def claim(self, limit: int, *, queues: Names, types: Names, reserved: bool = False) -> Claims:
         """`reserved`: for the reserved slot, while no other slot is free. Hints about other jobs are left to workers
         that can start them."""
         ...
@@ -66,14 +65,7 @@ class Source(Protocol):
         """
         ...
 
-    async def wait(
-        self,
-        seconds: float,
-        queues: list[str] | None = None,
-        types: list[str] | None = None,
-        *,
-        reserved: bool = False,
-    ) -> bool:
+    async def wait(self, seconds: float, queues: Names = None, types: Names = None, *, reserved: bool = False) -> bool:
         """True as soon as there may be a job to claim; False after `seconds`. `reserved`: as for `claim`."""
         ...
 

@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import Advanced, Beat, HeldLease, Progress, Withdrawal, Withdrawn
-from holdfast.worker.source import VERBS, Answers, Claims, Report
+from holdfast.worker.source import VERBS, Answers, Claims, Names, Report
 
 POLL_FIRST_SECONDS = 0.05
 POLL_SECONDS = 1.5
@@ -90,9 +90,7 @@ class DatabaseSource:
         self._poll = self._pause = POLL_FIRST_SECONDS
         self._started = False  # the last claim found jobs, and no more
 
-    async def claim(
-        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
-    ) -> Claims:
+    async def claim(self, limit: int, *, queues: Names, types: Names, reserved: bool = False) -> Claims:
         hints = self._no_broker if reserved else self._hints
         if self._started and self.engine.store.transaction_class.one_writer:
             # A handler in a thread that takes the GIL for long must take it before this process locks the file.
@@ -124,14 +122,7 @@ class DatabaseSource:
         found = self._policies[number] = (await self.engine.reads.snapshot(number)).policy
         return found
 
-    async def wait(
-        self,
-        seconds: float,
-        queues: list[str] | None = None,
-        types: list[str] | None = None,
-        *,
-        reserved: bool = False,
-    ) -> bool:
+    async def wait(self, seconds: float, queues: Names = None, types: Names = None, *, reserved: bool = False) -> bool:
         """Polls after a hint, and now and then without one, since hints can be lost."""
         hints, until = self._no_broker if reserved else self._hints, self._clock.monotonic() + seconds
         self._pause = min(self._pause, hints.floor_seconds) if reserved else self._pause

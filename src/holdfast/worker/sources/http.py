@@ -20,7 +20,7 @@ from holdfast.ids import Ids
 from holdfast.lifecycle import Policy
 from holdfast.model import Lease, Liveness, Part
 from holdfast.model.reports import Advanced, Beat, Fleet, HeldLease, Progress, Release, Settled, Withdrawal, Withdrawn
-from holdfast.worker.source import VERBS, Answers, Claims, Report
+from holdfast.worker.source import VERBS, Answers, Claims, Names, Report
 
 CLAIM_MAX = 100  # in one request
 REPORTS_MAX, REPORTS_BYTES_MAX = 1000, 900_000  # in one body, which may be 1 MiB
@@ -54,9 +54,7 @@ class HttpSource:
 
     # -- claiming ---------------------------------------------------------------------------------------------
 
-    async def claim(
-        self, limit: int, *, queues: list[str] | None, types: list[str] | None, reserved: bool = False
-    ) -> Claims:
+    async def claim(self, limit: int, *, queues: Names, types: Names, reserved: bool = False) -> Claims:
         self._wanted = min(limit, CLAIM_MAX)
         while self._pending:
             jobs = await self._repeat(*self._pending.popitem())
@@ -66,7 +64,7 @@ class HttpSource:
         claimed, self._claimed = self._claimed, []
         return [self._accept(job) for job in claimed]
 
-    async def _fetch(self, limit: int, queues: list[str] | None, types: list[str] | None) -> None:
+    async def _fetch(self, limit: int, queues: Names, types: Names) -> None:
         """One request at first; several at once while there are enough jobs."""
         sizes = [min(CLAIM_MAX, limit - start) for start in range(0, limit, CLAIM_MAX)]
         first = len(sizes) if self._plenty else 1
@@ -82,9 +80,7 @@ class HttpSource:
             if not self._plenty:
                 return
 
-    async def _ask(
-        self, limit: int, queues: list[str] | None, types: list[str] | None, wait: float = 0
-    ) -> list[wire.ClaimedJob]:
+    async def _ask(self, limit: int, queues: Names, types: Names, wait: float = 0) -> list[wire.ClaimedJob]:
         request = self._ids.token()
         call = partial(
             self._client.claim,
@@ -97,8 +93,8 @@ class HttpSource:
         return await self._repeat(request, call, wait_seconds=wait)
 
     async def _repeat(self, request: str, call: ClaimCall, **otherwise: Any) -> list[wire.ClaimedJob]:
-        """It is pending if its response is lost, also because the call is canceled. Whoever takes it from there has
-        it alone."""
+        """It becomes pending if its response is lost, also because the call is canceled. The call that takes it from
+        `_pending` repeats it alone."""
         try:
             with _translated():
                 return await call(**otherwise)
@@ -106,14 +102,7 @@ class HttpSource:
             self._pending[request] = call
             raise
 
-    async def wait(
-        self,
-        seconds: float,
-        queues: list[str] | None = None,
-        types: list[str] | None = None,
-        *,
-        reserved: bool = False,
-    ) -> bool:
+    async def wait(self, seconds: float, queues: Names = None, types: Names = None, *, reserved: bool = False) -> bool:
         if reserved:  # a long poll would have to be canceled when another slot becomes free
             await self._clock.sleep(min(seconds, RESERVED_SECONDS))
             return True
