@@ -71,6 +71,10 @@ def test_two_states_may_not_share_a_state_name() -> None:
         declare(words={"running": "busy", "dead": "busy"})
 
 
+def test_final_states_may_share_a_state_name() -> None:
+    assert declare(words={"dead": "over", "canceled": "over"}).words[State.CANCELED] == "over"
+
+
 @pytest.mark.parametrize("state", ["queued", "running", "succeeded", "dead"])
 def test_every_lifecycle_needs_four_states(state: str) -> None:
     with pytest.raises(Invalid, match=f"every lifecycle needs a name for {state}"):

@@ -42,7 +42,7 @@ def list_all(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"lifecycles": [_data(machine) for machine in Lifecycles()]})
     else:
-        rows = ([machine.name, ", ".join(machine.words.values())] for machine in Lifecycles())
+        rows = ([machine.name, ", ".join(dict.fromkeys(machine.words.values()))] for machine in Lifecycles())
         print_table(["lifecycle", "state names"], rows)
     return 0
 

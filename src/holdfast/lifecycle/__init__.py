@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from holdfast.errors import Invalid, UnknownName
 from holdfast.lifecycle.crawl import CRAWL
 from holdfast.lifecycle.default import DEFAULT
-from holdfast.lifecycle.generation import GENERATION
 from holdfast.lifecycle.machine import VERBS, Machine
 from holdfast.lifecycle.orchestration import ORCHESTRATION
 from holdfast.lifecycle.policy import Idempotency, Policy, Reaping, Treatment
@@ -31,7 +30,7 @@ __all__ = [
     "Treatment",
 ]
 
-BUILT_IN = (DEFAULT, ORCHESTRATION, CRAWL, TRANSCODE, GENERATION)
+BUILT_IN = (DEFAULT, ORCHESTRATION, CRAWL, TRANSCODE)
 
 
 class Lifecycles:

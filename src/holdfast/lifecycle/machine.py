@@ -127,8 +127,9 @@ class Machine:
         for state, word in self.words.items():
             if not word or not word.isprintable():
                 self._refuse(f"the name of {state} must be printable, got {word!r}")
-            if word in seen:
-                self._refuse(f"{seen[word]} and {state} have the same name {word!r}; names must be unique")
+            if word in seen and not {seen[word], state} <= FINAL:
+                both = f"{seen[word]} and {state} have the same name {word!r}"
+                self._refuse(f"{both}; only final states may share one")
             seen[word] = state
         for needed in (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.DEAD):
             if needed not in self.words:

@@ -25,7 +25,7 @@ def mermaid(machine: Machine) -> str:
     lines += [f'    state "{machine.words[state]}" as {name}' for state, name in ids.items() if name.endswith("_")]
     lines += [f"    [*] --> {ids[machine.initial]}: create"]
     lines += [f"    {source} --> {target}: {', '.join(names)}" for (source, target), names in verbs.items()]
-    lines += [f"    {name} --> [*]" for state, name in ids.items() if state in FINAL]
+    lines += dict.fromkeys(f"    {name} --> [*]" for state, name in ids.items() if state in FINAL)
     return "\n".join(lines) + "\n"
 
 
