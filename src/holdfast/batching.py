@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from holdfast.clock import turn
@@ -131,15 +131,17 @@ async def _one_by_one(
 
 
 class SplitBatcher(Generic[Item, Result]):
-    """Two kinds of items in separate batches: those that may have to wait never delay the others."""
+    """Items of different kinds in separate batches: those that may have to wait never delay the others."""
 
-    def __init__(
-        self, may_wait: Callable[[Item], bool], waiting: Batcher[Item, Result], others: Batcher[Item, Result]
-    ) -> None:
-        self._may_wait, self._waiting, self._others = may_wait, waiting, others
+    def __init__(self, kind_of: Callable[[Item], Hashable], make: Callable[[], Batcher[Item, Result]]) -> None:
+        self._kind_of, self._make = kind_of, make
+        self._batchers: dict[Hashable, Batcher[Item, Result]] = {}
 
     def put(self, item: Item) -> Awaitable[Result]:
-        return (self._waiting if self._may_wait(item) else self._others).put(item)
+        kind = self._kind_of(item)
+        if kind not in self._batchers:
+            self._batchers[kind] = self._make()
+        return self._batchers[kind].put(item)
 
 
 def _settle(future: asyncio.Future[Result], answer: Result | Exception) -> None:

@@ -137,7 +137,7 @@ async def test_a_canceled_job_whose_worker_died_ends_canceled(engine: Engine, wo
     assert (row.state, row.reason, row.lost) == (State.CANCELED, "lease_expired", 1)
 
 
-@pytest.mark.parametrize("lifecycle", ["images", "transcode", "orchestration", "generation"])
+@pytest.mark.parametrize("lifecycle", ["images", "transcode", "orchestration"])
 async def test_a_lifecycle_without_cancel_refuses_it_in_every_state(
     engine: Engine, worker: str, lifecycle: str
 ) -> None:

@@ -51,6 +51,7 @@ class AppParts:
     key_functions: Callable[[str], KeyFunctions] = lambda _: NO_KEY_FUNCTIONS  # by job type
     named_limits: Mapping[str, Limit] = field(default_factory=dict)
     job_scopes: Mapping[str, str] = field(default_factory=dict)  # that creating a job over HTTP needs, by job type
+    caller_fields: Mapping[str, str] = field(default_factory=dict)  # of payloads, filled over HTTP, by job type
 
 
 async def open_engine(
@@ -66,7 +67,8 @@ async def open_engine(
 
 
 async def open_app_engine(settings: Settings, app: AppParts) -> Engine:
-    policies, migrate = policy_settings(settings), migrate_command(settings, app.reference)
+    policies = policy_settings(settings)
+    migrate = migrate_command(settings, app.reference, has_tables=bool(app.extensions))
     all_are_ours = policies.are_of(app.lifecycles)
     if all_are_ours:
         policies.check(app.lifecycles)
@@ -183,7 +185,7 @@ async def open_all(settings: Settings, app: AppParts) -> OpenEngine:
         raise
     engine.ctx.wakers.append(by_database if dispatch is None else dispatch.sender)
     engine.results.signals = result_signals(engine.store, settings.url, app.clock, app.ids)
-    return OpenEngine(engine, Batcher(engine.create_many), notifier=notifier, dispatch=dispatch)
+    return OpenEngine(engine, Batcher(engine.create_gathered), notifier=notifier, dispatch=dispatch)
 
 
 def extension_maintenance(

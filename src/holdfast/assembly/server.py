@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from holdfast.assembly.engine import AppParts, OpenEngine, extension_maintenance, open_all, retention
@@ -43,9 +43,14 @@ def _creates(engine: Engine) -> Batcher[CheckedJob, Created]:
     return Batcher(engine.create_each, turns=GATHERING_TURNS, answers_each=True)
 
 
-def _has_key(one: CheckedJob) -> bool:
-    """Its insert may have to wait for another transaction with the same key."""
-    return one.job.idempotency_key is not None
+def _creates_of(engine: Engine) -> SplitBatcher[CheckedJob, Created]:
+    """Apart from the others: what may have to wait for another transaction with the same key, or for hooks."""
+
+    def kind_of(one: CheckedJob) -> Hashable:
+        needs = engine.ctx.hooks.needs_of(one.job.type)
+        return one.job.idempotency_key is not None if needs is None else tuple(needs)
+
+    return SplitBatcher(kind_of, lambda: _creates(engine))
 
 
 @asynccontextmanager
@@ -97,7 +102,7 @@ def _server_state(
             rate_per_second=settings.rate_per_second,
             behind_tls=settings.behind_tls,
         ),
-        SplitBatcher(_has_key, waiting=_creates(engine), others=_creates(engine)),
+        _creates_of(engine),
         summaries,
         Cursors(engine),
         feed,
@@ -112,6 +117,7 @@ def _server_state(
         extension_routes=[route for each in extensions for route in each.routes],
         mounts=[one for each in extensions for one in each.mounts],
         job_scopes={CONTROL: Scope.JOBS_CANCEL, **app.job_scopes},
+        caller_fields=app.caller_fields,
         about_scopes={scope: about for each in extensions for scope, about in each.scopes.items()},
         health_fields=[probe for each in extensions for probe in each.health_fields],
         extension_settings=lambda: [row for each in extensions for row in each.shown_settings()],

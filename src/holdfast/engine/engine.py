@@ -140,6 +140,20 @@ class Engine(Component):
                     connection, partial(create, ctx=self.ctx, jobs=jobs, actor=actor, accept=accept)
                 )
             )
+        try:
+            return await self._create_all(jobs, actor=actor, accept=accept)
+        except HoldfastError as refusal:
+            await self.audit.record_refusals([refusal])
+            raise
+
+    async def create_gathered(self, jobs: list[NewJob]) -> list[Created]:
+        """`create_many` for jobs of several callers. If one of them is refused, they are sent again in smaller batches:
+        only the refusal of a single job is final."""
+        return await (self.create_many(jobs) if len(jobs) == 1 else self._create_all(jobs))
+
+    async def _create_all(
+        self, jobs: list[NewJob], *, actor: Actor = Actor.CLIENT, accept: bool | None = True
+    ) -> list[Created]:
         new = all_checked(jobs)
         if len(new) == 1:
             made = await create_alike(self.store, self.ctx, new[0], [new[0].payload], actor=actor, accept=accept)
@@ -158,7 +172,9 @@ class Engine(Component):
 
     async def create_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         """Create each job independently: the result or the error of each."""
-        return await accept_each(self.accept_created, await self._store_each(jobs))
+        answers = await accept_each(self.accept_created, await self._store_each(jobs))
+        await self.audit.record_refusals(answers)
+        return answers
 
     async def _store_each(self, jobs: list[CheckedJob]) -> list[Created | Exception]:
         return await store_each(self.store, self.ctx, jobs)
@@ -276,9 +292,15 @@ class Engine(Component):
 
     # -- operating --------------------------------------------------------------------------------------------
 
+    async def redrive(self, job_id: str, **options: Any) -> Created:
+        try:
+            return await self.store.write(lambda tx: _redrive.redrive(tx, self.ctx, job_id, **options))
+        except HoldfastError as refusal:
+            await self.audit.record_refusals([refusal])
+            raise
+
     cancel = refusing(_cancel.cancel)
     wake = writing(_wake.wake)
     requeue = refusing(_requeue.requeue)
     discard = writing(_fail.discard)
     withdraw = writing(_withdraw.withdraw)
-    redrive = writing(_redrive.redrive)

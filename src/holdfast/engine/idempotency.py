@@ -84,11 +84,7 @@ async def repeat_of(
         await tx.one(q.drop_kept_key, id=holder["id"])
         return None
     if holder["fingerprint"] != fingerprint:
-        return KeyReused(
-            f"idempotency key {job.idempotency_key!r} belongs to job {holder['id']}, created by a different "
-            "request; repeat that request unchanged, or use a new key",
-            job_id=str(holder["id"]),
-        )
+        return key_reused(job, str(holder["id"]))
     return await _repeated(tx, ctx, holder, actor=actor, accept=accept)
 
 
@@ -98,6 +94,14 @@ async def _repeated(tx: Tx, ctx: EngineContext, holder: Row, *, actor: Actor, ac
     if state is State.CREATED and accept and await accept_or_skip(tx, ctx, [job_id], actor=actor):
         state = State.QUEUED
     return Created(job_id, state, existed=True)
+
+
+def key_reused(job: NewJob, holder: str) -> KeyReused:
+    return KeyReused(
+        f"idempotency key {job.idempotency_key!r} belongs to job {holder}, created by a different request; repeat that "
+        "request unchanged, or use a new key",
+        job_id=holder,
+    )
 
 
 def contended(job: NewJob) -> Conflict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -121,10 +122,13 @@ _TYPE, _QUEUE, _STATE = 2, 3, 8  # columns of `kinds`
 _STATES = {state.value: state for state in State}
 
 
-def prepare(ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved], *, accept: bool | None) -> Batch:
+def prepare(
+    ctx: EngineContext, jobs: list[CheckedJob], resolved: list[Resolved], accept: bool | None, ids: Iterable[str] = ()
+) -> Batch:
+    """`ids`: those that guards were told; else new ones."""
     batch = Batch([], [], [])
     numbers: dict[Resolved, int] = {}
-    ids = ctx.ids.job_ids(ctx.clock.now(), len(jobs))
+    ids = [*ids] or ctx.ids.job_ids(ctx.clock.now(), len(jobs))
     last: NewJob | None = None
     before: tuple[Any, ...] = ()  # the columns before and after the payload: for jobs that are alike, made once
     after: tuple[Any, ...] = ()

@@ -27,7 +27,8 @@ class Tx(Protocol):
     """One transaction. A query that moves jobs writes their history in the same transaction.
 
     `alone`: autocommit, there is no transaction around the statements.
-    `lock_errors`: what the driver raises on a lock timeout.
+    `lock_errors`: what the driver raises on a lock timeout. `deadlock_errors`: after them the store runs the whole
+    transaction again.
     `lock_seconds`: the lock timeout of statements with `{lock_timeout}`; None: no limit.
     `one_writer`: at a time, of all processes; what it deletes is gone at once.
     """
@@ -36,6 +37,7 @@ class Tx(Protocol):
     one_writer: bool = False
     lock_seconds: float | None = None
     lock_errors: tuple[type[Exception], ...] = ()
+    deadlock_errors: tuple[type[Exception], ...] = ()
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -32,6 +32,7 @@ _IDLE = (
 # asyncpg raises InternalClientError first for a connection that the server has closed.
 _OF_DATABASE = (sqlite3.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _Step = Callable[[Tx], Awaitable[Any]]
+_T = TypeVar("_T")
 
 
 @asynccontextmanager
@@ -54,6 +55,33 @@ async def transaction(store: PostgresStore | SqliteStore) -> AsyncIterator[Tx]:
         raise
     held.end(None)
     await asyncio.shield(running)
+
+
+class OneTransaction:
+    """Reads, and one open write transaction at most: of a request to a route, or of a command."""
+
+    def __init__(self, store: PostgresStore | SqliteStore, owner: str) -> None:
+        self._store, self._owner = store, owner
+        self._tx: Tx | None = None
+
+    async def read(self, work: Callable[[Tx], Awaitable[_T]]) -> _T:
+        """`await request.read(lambda tx: tx.all(ext.q.notes))`: queries that write nothing and block no writes."""
+        if self._tx is not None:
+            return await work(self._tx)
+        return await self._store.read(work)
+
+    @asynccontextmanager
+    async def tx(self) -> AsyncIterator[Tx]:
+        """One write transaction: committed at the end of the block, rolled back if that raises. On SQLite it blocks all
+        other writes."""
+        if self._tx is not None:
+            raise TypeError(f"this {self._owner} already has an open transaction")
+        async with transaction(self._store) as tx:
+            self._tx = tx
+            try:
+                yield tx
+            finally:
+                self._tx = None
 
 
 async def _wait_for_end(running: asyncio.Future[Any]) -> None:

@@ -62,12 +62,14 @@ _CONNECTION_LOST = (
 )
 
 _TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK")
+_NO_LOCK_TIMEOUT = "SET LOCAL lock_timeout TO DEFAULT"
 _SAVEPOINT = ("SAVEPOINT hooks", "RELEASE SAVEPOINT hooks", "ROLLBACK TO SAVEPOINT hooks; RELEASE SAVEPOINT hooks")
 
 
 class PostgresTx(Tx):
     lock_seconds: float | None = LOCK_SECONDS
     lock_errors: tuple[type[Exception], ...] = (asyncpg.LockNotAvailableError,)
+    deadlock_errors: tuple[type[Exception], ...] = (asyncpg.DeadlockDetectedError,)
 
     def __init__(self, connection: Any, clock: Clock, *, alone: bool = False, on_query: OnQuery | None = None) -> None:
         self._connection = connection
@@ -78,11 +80,12 @@ class PostgresTx(Tx):
         self.wrote = False
         self._nested = 0
         self._buffered: list[tuple[str, list[list[Any]]]] = []  # buffered: a statement, and its argument lists
+        self._lifts_lock_timeout = False  # with the next command
 
     async def all(
         self, query: Query, *, limit: int | None = None, filters: tuple[str, ...] = (), **params: Any
     ) -> list[Row]:
-        if self._buffered:
+        if self._buffered or self._lifts_lock_timeout:
             await self.flush()
         if query.tables and has_single_rows(query.tables, params):
             query = query.for_one
@@ -106,6 +109,8 @@ class PostgresTx(Tx):
 
     async def flush(self) -> None:
         buffered, self._buffered = self._buffered, []
+        if self._lifts_lock_timeout:
+            await self._execute("")
         for text, values in buffered:
             await self._connection.executemany(text, values)
             self.wrote = True
@@ -114,7 +119,8 @@ class PostgresTx(Tx):
     async def savepoint(self) -> AsyncIterator[None]:
         outermost = self.alone and not self._nested
         begin, release, undo = _TRANSACTION if outermost else _SAVEPOINT
-        await self.flush()
+        if self._buffered:
+            await self.flush()
         before = len(self.callbacks)
         await self._execute(begin)
         self._nested += 1
@@ -142,6 +148,8 @@ class PostgresTx(Tx):
             raise swallowed_error() from error
 
     async def _execute(self, sql: str) -> None:
+        if self._lifts_lock_timeout:
+            self._lifts_lock_timeout, sql = False, f"{_NO_LOCK_TIMEOUT}; {sql}"
         await self._connection.execute(sql)
 
     async def call(self, hook: Coroutine[Any, Any, T], seconds: float, blocked: OnBlocked) -> T:
@@ -149,7 +157,7 @@ class PostgresTx(Tx):
 
     async def wait_for_locks(self) -> None:
         if self.lock_seconds is not None:  # None in a caller's transaction
-            await self._execute("SET LOCAL lock_timeout TO DEFAULT")
+            self._lifts_lock_timeout = True
 
     def after_commit(self, callback: Callable[[], None], *, hint: bool = False) -> None:
         self.callbacks.append(callback)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -84,6 +85,11 @@ async def record(tx: Tx, action: AuditedAction) -> int:
         if await tx.one(q.append_audit, **line, digest=_digest(line)) is not None:
             return int(line["seq"])
     raise Conflict("too many processes write to the audit log at once; try again", code="audit_contended")
+
+
+async def record_all(tx: Tx, actions: Iterable[AuditedAction]) -> None:
+    for action in actions:
+        await record(tx, action)
 
 
 def _digest(line: Any) -> str:

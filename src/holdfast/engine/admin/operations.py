@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from holdfast.engine.admin import audit as _audit
@@ -14,10 +15,13 @@ from holdfast.engine.admin import server_secrets as _secrets
 from holdfast.engine.admin import sessions as _sessions
 from holdfast.engine.admin import workers as _workers
 from holdfast.engine.component import Component, reading, writing
+from holdfast.errors import HoldfastError
 from holdfast.model import WorkerRecord
 from holdfast.store import Row, Tx, q
 
 _Answer = TypeVar("_Answer")
+
+log = logging.getLogger(__name__)
 
 
 class Keys(Component):
@@ -112,7 +116,22 @@ class Audit(Component):
             await _audit.record(tx, entry_of(answer))
             return answer
 
-        return await self.store.write(both)
+        try:
+            return await self.store.write(both)
+        except HoldfastError as refusal:
+            await self.record_refusals([refusal])
+            raise
+
+    async def record_refusals(self, answers: Iterable[object]) -> None:
+        """Append the entries of refused jobs, whose own transactions were rolled back. An error is only logged: it must
+        not hide the refusal."""
+        entries = [one.audit for one in answers if isinstance(one, HoldfastError) and one.audit is not None]
+        if not entries:
+            return
+        try:
+            await self.store.write(lambda tx: _audit.record_all(tx, entries))
+        except Exception:
+            log.exception("cannot write %d audit entries of refused jobs", len(entries))
 
     page = reading(_audit.page)
     verify = reading(_audit.verify)

@@ -33,6 +33,7 @@ def named(extension: str, function: object) -> str:
 class Hook(NamedTuple):
     extension: str
     function: Any
+    batch: bool = False  # it gets all requests or jobs of a batch at once
 
     @property
     def name(self) -> str:
@@ -52,11 +53,15 @@ class Hooks:
     def add(self, extension: str) -> None:
         self.extensions = tuple(sorted({*self.extensions, extension}))
 
-    def guard(self, extension: str, verbs: Iterable[str], job_types: Iterable[str], function: Guard) -> None:
-        self._keep(self._guards, GUARDED, "guard", Hook(extension, function), verbs, job_types)
+    def guard(
+        self, extension: str, verbs: Iterable[str], job_types: Iterable[str], function: Guard, *, batch: bool = False
+    ) -> None:
+        self._keep(self._guards, GUARDED, "guard", Hook(extension, function, batch), verbs, job_types)
 
-    def effect(self, extension: str, verbs: Iterable[str], job_types: Iterable[str], function: Effect) -> None:
-        self._keep(self._effects, EFFECTIVE, "effect", Hook(extension, function), verbs, job_types)
+    def effect(
+        self, extension: str, verbs: Iterable[str], job_types: Iterable[str], function: Effect, *, batch: bool = False
+    ) -> None:
+        self._keep(self._effects, EFFECTIVE, "effect", Hook(extension, function, batch), verbs, job_types)
 
     def explain(self, extension: str, job_types: Iterable[str], function: Explanation) -> None:
         """An explanation for `jobs why`. It is optional: its jobs also run in processes without the extension."""

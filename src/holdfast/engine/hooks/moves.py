@@ -5,7 +5,8 @@ So one failing hook affects only its own job, which stays as it was; its transit
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -49,6 +50,15 @@ class MoveRequest(msgspec.Struct, frozen=True):
     verb: str
     job: Job
     report: Any = None
+
+
+class SomeSettled(Exception):
+    """The answers to some items of a batch, by their ids. What was written is rolled back, and the others are tried
+    again without them; those in `later` after the rest."""
+
+    def __init__(self, answers: Mapping[str, Any], *, later: Collection[str] = ()) -> None:
+        super().__init__(*answers)
+        self.answers, self.later = answers, later
 
 
 class HookRaised(Exception):
@@ -115,6 +125,14 @@ async def each_by_itself(
             answers.update(await work(items))
     except OutcomeUnknown:  # the commit may have happened
         raise
+    except tx.deadlock_errors:  # of the transaction, which is tried again
+        raise
+    except SomeSettled as some:
+        answers = {**some.answers}
+        left = [item for item in items if item.id not in some.answers]
+        for is_later in (False, True):
+            if again := [item for item in left if (item.id in some.later) is is_later]:
+                answers |= await each_by_itself(tx, ctx, verb, again, work, lock_waits)
     except Exception as failure:
         answers.clear()
         if len(items) > 1:
@@ -263,10 +281,16 @@ async def _ask(tx: Tx, ctx: EngineContext, request: MoveRequest, *, by_itself: b
 async def run_effects(tx: Tx, ctx: EngineContext, verb: str, rows: Iterable[Row]) -> None:
     """Run the effects of a transition that was just made."""
     ids = [row["id"] for row in rows if ctx.hooks.effects(verb, row["type"])]
+    batches = defaultdict[Hook, list[Job]](list)
     for job in await jobs_of(tx, verb, ids):
         for hook in ctx.hooks.effects(verb, job.type):
-            called = hook.function(tx, verb, job)
-            await run_hook(tx, ctx, hook, called, guard=False, by_itself=len(ids) == 1)
+            if hook.batch:
+                batches[hook].append(job)
+            else:
+                called = hook.function(tx, verb, job)
+                await run_hook(tx, ctx, hook, called, guard=False, by_itself=len(ids) == 1)
+    for hook, jobs in batches.items():
+        await run_hook(tx, ctx, hook, hook.function(tx, verb, jobs), guard=False, by_itself=len(ids) == 1)
 
 
 async def run_hook(
@@ -283,13 +307,17 @@ async def run_hook(
     `answers`: the types that it may return, besides None."""
     try:
         with running_in(tx, ctx):
-            answer = await tx.call(called, ctx.limits.hook_seconds, partial(warn_of_blocking, *hook))
+            answer = await tx.call(
+                called, ctx.limits.hook_seconds, partial(warn_of_blocking, hook.extension, hook.function)
+            )
         if answer is not None and not isinstance(answer, answers):
             names = ", ".join(kind.__name__ for kind in answers) or "nothing"
             raise TypeError(f"it returned {type(answer).__name__}; a hook of this kind returns {names}")
         if by_itself:
             await tx.flush()
         return answer
+    except tx.deadlock_errors:
+        raise
     except (Exception, SystemExit) as error:  # a hook must not end the process
         refused = guard and isinstance(error, HoldfastError) and not isinstance(error, StoreError)
         raise HookRaised(hook, refused=refused) from error

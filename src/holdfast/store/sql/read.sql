@@ -23,8 +23,7 @@ SELECT {event} FROM holdfast_events WHERE job_id = :id AND seq > :after ORDER BY
 -- Events of all jobs, ordered so that none ever appears behind a reader's position: see `{horizon}`.
 SELECT {event}
   FROM holdfast_events
- WHERE pos >= :pos
-   AND (pos, job_id, seq) > (:pos, :job_id, :seq)
+ WHERE (pos, job_id, seq) > (:pos, :job_id, :seq)
    AND pos < {horizon}
  ORDER BY pos, job_id, seq
  LIMIT {limit}
