@@ -12,9 +12,9 @@ from holdfast.errors import UnknownName
 from holdfast.model.history import Event
 from holdfast.model.json import decode
 from holdfast.model.names import check_name, check_names
+from holdfast.signatures import SECRET_PREFIX
 
 SECRET_BITS = 256
-SECRET_PREFIX = "whsec_"  # noqa: S105  the prefix of secrets in Standard Webhooks
 TEST = "webhook.test"
 
 # Event names by the new state, else by the verb.
