@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from threading import Thread
 from typing import NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from holdfast.errors import AddressRefused, Invalid, Unreachable
 from holdfast.net.public_addresses import is_public
@@ -72,8 +72,9 @@ class EgressRules:
     """By default: http and https, ports 80, 443, 8080 and 8443, public addresses.
 
     `hosts`: only these (`"api.example.com, *.example.org"`). `allow`: private networks that are allowed
-    (`["10.1.0.0/16"]`). `ports=None`: any port. `private=True`: any port and any address, for tests and for networks
-    that are protected otherwise."""
+    (`["10.1.0.0/16"]`). `trusted`: URLs whose scheme, host and port together are allowed, although the port is not on
+    the list or the address is not public. `ports=None`: any port. `private=True`: any port and any address, for tests
+    and for networks that are protected otherwise."""
 
     url_max = 8000  # characters; servers need not read more (RFC 9110)
 
@@ -84,6 +85,7 @@ class EgressRules:
         ports: Collection[int] | None = WEB_PORTS,
         hosts: str = "",
         allow: Iterable[str] = (),
+        trusted: Iterable[str] = (),
         private: bool = False,
         resolver: Resolver = resolve,
     ) -> None:
@@ -91,10 +93,14 @@ class EgressRules:
         self._hosts = [host.strip().lower() for host in hosts.split(",") if host.strip()]
         self._allowed = [_network(text) for text in allow]
         self._private, self._resolve = private, resolver
+        self._trusted = frozenset(self._origin(url) for url in trusted)
 
     def check(self, url: str, *, listed: bool = True) -> Target:
         """Check and split a URL. `listed`: its host must be on the `hosts` list, if there is one."""
         target = self._read(url)
+        if target.origin not in self._trusted:
+            self._check_port(target.port)
+            self._check_host(target)
         if listed:
             self._check_listed(target.host)
         return target
@@ -102,7 +108,7 @@ class EgressRules:
     async def addresses(self, target: Target) -> list[str]:
         """Resolve the host now. One forbidden address is enough to refuse the name."""
         found = [target.host] if target.is_address else await self._resolved(target)
-        if not all(self._may_request(address) for address in found):
+        if target.origin not in self._trusted and not all(self._may_request(address) for address in found):
             raise AddressRefused("the host has an address that is not public", about=target.authority)
         return found
 
@@ -138,42 +144,31 @@ class EgressRules:
             raise _refused(f"it must begin with {' or '.join(f'{scheme}://' for scheme in self._schemes)}")
         if "@" in parts.netloc or "#" in url:
             raise _refused("it must not contain a user, password or fragment")
-        port = self._port(DEFAULT_PORT[parts.scheme] if port is None else port)
-        host, is_address = self._host(parts)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return Target(parts.scheme, host, port, path, is_address)
-
-    def _port(self, port: int) -> int:
-        if self._ports is not None and port not in self._ports:
-            raise _refused(f"its port must be one of {', '.join(map(str, sorted(self._ports)))}")
         if port == 0:
             raise _refused("port 0 is invalid")
-        return port
+        host, is_address = _host("[" in parts.netloc, (parts.hostname or "").lower())
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return Target(parts.scheme, host, DEFAULT_PORT[parts.scheme] if port is None else port, path, is_address)
 
-    def _host(self, parts: SplitResult) -> tuple[str, bool]:
-        written = (parts.hostname or "").lower()
-        if "[" in parts.netloc:
-            return self._address(IPv6Address, written), True
-        labels = written.split(".")
-        if _NUMBER.fullmatch(labels[-1]):  # 127.0.0.1, and also 127.1, 0x7f.1, 2130706433, 0177.0.0.1
-            return self._address(IPv4Address, written), True
-        if not all(_LABEL.fullmatch(label) for label in labels) or len(written) > 253:
-            raise _refused("its host is not a valid name")
+    def _origin(self, url: str) -> tuple[str, str, int]:
+        try:
+            return self._read(url).origin
+        except AddressRefused as refused:
+            raise Invalid(f"a trusted URL is invalid: {refused.reason}", code="invalid_origin") from None
+
+    def _check_port(self, port: int) -> None:
+        if self._ports is not None and port not in self._ports:
+            raise _refused(f"its port must be one of {', '.join(map(str, sorted(self._ports)))}")
+
+    def _check_host(self, target: Target) -> None:
+        if target.is_address:
+            if not self._may_request(target.host):
+                raise _refused("its host is an address that is not public")
+            return
+        labels = target.host.split(".")
         is_local = len(labels) == 1 or labels[-1] == "localhost"
         if is_local and not self._private and not self._allowed:
             raise _refused("its host is a local name")
-        return written, False
-
-    def _address(self, kind: type[IPv4Address] | type[IPv6Address], written: str) -> str:
-        try:
-            address = kind(written)
-        except ValueError:
-            raise _refused("its host is neither a name nor an address in canonical form") from None
-        if isinstance(address, IPv6Address) and address.scope_id is not None:
-            raise _refused("link-local addresses with a zone are not allowed")
-        if not self._may_request(str(address)):
-            raise _refused("its host is an address that is not public")
-        return str(address)
 
     def _check_listed(self, host: str) -> None:
         def fits(listed: str) -> bool:
@@ -181,6 +176,28 @@ class EgressRules:
 
         if self._hosts and not any(fits(listed) for listed in self._hosts):
             raise _refused("its host is not on the list of allowed hosts")
+
+
+def _host(is_bracketed: bool, written: str) -> tuple[str, bool]:
+    """In canonical form, and whether it is an address."""
+    if is_bracketed:
+        return _address(IPv6Address, written), True
+    labels = written.split(".")
+    if _NUMBER.fullmatch(labels[-1]):  # 127.0.0.1, and also 127.1, 0x7f.1, 2130706433, 0177.0.0.1
+        return _address(IPv4Address, written), True
+    if not all(_LABEL.fullmatch(label) for label in labels) or len(written) > 253:
+        raise _refused("its host is not a valid name")
+    return written, False
+
+
+def _address(kind: type[IPv4Address] | type[IPv6Address], written: str) -> str:
+    try:
+        address = kind(written)
+    except ValueError:
+        raise _refused("its host is neither a name nor an address in canonical form") from None
+    if isinstance(address, IPv6Address) and address.scope_id is not None:
+        raise _refused("link-local addresses with a zone are not allowed")
+    return str(address)
 
 
 def _refused(reason: str) -> AddressRefused:
