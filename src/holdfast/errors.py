@@ -20,6 +20,7 @@ HoldfastError
 │   └── ExtensionMissing   the job needs an extension that this process does not have
 ├── HookFailed         a hook of an extension failed; the transition was rolled back and is retried
 ├── Refused            a guard rejected the request
+│   └── PaymentRequired    the caller has too few credits for it
 ├── StorageError       an error of object storage
 │   ├── StorageUnavailable timeout or server error; try again
 │   └── StorageDenied      invalid credentials or missing permission
@@ -49,11 +50,12 @@ from typing import Any
 class HoldfastError(Exception):
     code = "error"
 
-    def __init__(self, message: str, *, code: str | None = None, **fields: Any) -> None:
+    def __init__(self, message: str, *, code: str | None = None, audit: Any = None, **fields: Any) -> None:
+        """`audit`: an entry of `ext.audit_entry(...)`, written if a guard on `create` raises this error."""
         super().__init__(message)
         self.message = message
         self.code = code or type(self).code
-        self.fields = fields
+        self.fields, self.audit = fields, audit
 
     @property
     def full(self) -> str:
@@ -156,6 +158,10 @@ class HookFailed(HoldfastError):
 
 class Refused(HoldfastError):
     code = "refused"
+
+
+class PaymentRequired(Refused):
+    code = "payment_required"
 
 
 class OutboundError(HoldfastError):

@@ -24,7 +24,7 @@ from holdfast.engine.reads.why import Clause
 from holdfast.errors import Invalid, UnknownName
 from holdfast.extension_settings import Secret, SettingsSection, ShownSetting
 from holdfast.lifecycle import Lifecycles, Machine
-from holdfast.manifest import Manifest
+from holdfast.manifest import Argument, Command, CommandGroup, Manifest
 from holdfast.model import NewJob, key
 from holdfast.model.derived_key import derived_key
 from holdfast.model.enqueueable import MakesJobs, new_job_of
@@ -46,12 +46,13 @@ from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.observe.storage_metrics import storage_metrics
 from holdfast.observe.worker_metrics import FOR_EXTENSIONS, WorkerMetrics
 from holdfast.redaction import know
+from holdfast.sdk.command_call import CommandCall, Report
 from holdfast.sdk.definitions import Definitions
 from holdfast.server.extensions.request import Request
 from holdfast.server.extensions.responses import etag_of, file, html, ranged, redirect, stored, streamed, tagged_with
 from holdfast.server.extensions.routes import Mount, MountLimits, RouteOptions, extension_route, mount, together
 from holdfast.server.http.multipart import FormPart
-from holdfast.server.http.route import Header, Reply, Route
+from holdfast.server.http.route import Header, Reply, Route, Stream
 from holdfast.settings import NAMES, load_section, shown_section
 from holdfast.store import Tx
 from holdfast.store.extension_files import ExtensionFiles
@@ -65,10 +66,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allow",
+    "Argument",
     "CancelJob",
     "Checked",
     "ClaimRequest",
     "Clause",
+    "Command",
+    "CommandCall",
+    "CommandGroup",
     "CreateRequest",
     "Defer",
     "Extension",
@@ -79,8 +84,10 @@ __all__ = [
     "Query",
     "RejectJob",
     "Reply",
+    "Report",
     "Request",
     "Secret",
+    "Stream",
     "Tx",
     "derived_key",
     "etag_of",
@@ -116,6 +123,7 @@ class _Declared:
     verbs: tuple[str, ...]
     job_types: tuple[str, ...] | None  # None: all of the extension
     function: Any
+    batch: bool = False
 
 
 class Extension(Definitions):
@@ -214,13 +222,24 @@ class Extension(Definitions):
 
     # -- hooks ------------------------------------------------------------------------------------------------
 
-    def guard(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
-        """Before a transition, in its transaction: an async function of (tx, request), which may raise `Refused`."""
-        return self._hook(self._guards, "guard", GUARDED, 2, verbs, job_type)
+    def guard(
+        self, *verbs: str, job_type: str | Iterable[str] | None = None, batch: bool = False
+    ) -> Callable[[_Function], _Function]:
+        """Before a transition, in its transaction: an async function of (tx, request), which may raise `Refused`.
 
-    def effect(self, *verbs: str, job_type: str | Iterable[str] | None = None) -> Callable[[_Function], _Function]:
-        """After a transition, in its transaction: an async function of (tx, verb, job)."""
-        return self._hook(self._effects, "effect", EFFECTIVE, 3, verbs, job_type)
+        `batch=True`, for `create` alone: a function of (tx, requests), called once for the jobs that are created
+        together. It refuses some of them by `request.refuse(error)`.
+        """
+        if batch and verbs != ("create",):
+            raise self._invalid("only a guard on create alone takes batches", "invalid_hook")
+        return self._hook(self._guards, "guard", GUARDED, 2, verbs, job_type, batch=batch)
+
+    def effect(
+        self, *verbs: str, job_type: str | Iterable[str] | None = None, batch: bool = False
+    ) -> Callable[[_Function], _Function]:
+        """After a transition, in its transaction: an async function of (tx, verb, job). `batch=True`: of (tx, verb,
+        jobs), called once for the jobs that make it together, after the other effects."""
+        return self._hook(self._effects, "effect", EFFECTIVE, 3, verbs, job_type, batch=batch)
 
     def _hook(
         self,
@@ -230,10 +249,12 @@ class Extension(Definitions):
         arguments: int,
         verbs: tuple[str, ...],
         job_type: str | Iterable[str] | None,
+        *,
+        batch: bool = False,
     ) -> Callable[[_Function], _Function]:
         check_verbs(self.name, what, verbs, known)
         types = None if job_type is None else self._job_types(what, job_type)
-        add = lambda function: kept.append(_Declared(verbs, types, function))  # noqa: E731
+        add = lambda function: kept.append(_Declared(verbs, types, function, batch))  # noqa: E731
         return self._decorator(what, arguments, "invalid_hook", add)
 
     def _job_types(self, what: str, job_type: str | Iterable[str]) -> tuple[str, ...]:
@@ -248,9 +269,11 @@ class Extension(Definitions):
         hooks.add(self.name)
         known = set(job_types)
         for guard in self._guards:
-            hooks.guard(self.name, guard.verbs, self._types(guard, known), guard.function)
+            types = self._types(guard, known)
+            hooks.guard(self.name, guard.verbs, types, guard.function, batch=guard.batch)
         for effect in self._effects:
-            hooks.effect(self.name, effect.verbs, self._types(effect, known), effect.function)
+            types = self._types(effect, known)
+            hooks.effect(self.name, effect.verbs, types, effect.function, batch=effect.batch)
         for explanation in self._explanations:
             hooks.explain(self.name, self.handlers, explanation)
 
@@ -275,6 +298,11 @@ class Extension(Definitions):
 
         Best as the last statement: other writers of the audit log wait for the end of the transaction.
         """
+        return await record(tx, self.audit_entry(action, subject, **detail))
+
+    def audit_entry(self, action: str, subject: str | None = None, **detail: Any) -> AuditedAction:
+        """For a guard on `create` that raises `Refused(..., audit=ext.audit_entry(...))`: it is written after the
+        rollback."""
         if not isinstance(action, str) or not action or not isinstance(subject, str | None):
             raise self._invalid("audit entry: its action and its subject must be text", "invalid_audit_line")
         try:
@@ -282,7 +310,7 @@ class Extension(Definitions):
             encode_object(said, "metadata", max_bytes=AUDIT_BYTES_MAX)
         except Invalid as error:
             raise self._invalid(f"audit entry: {error.message}", "invalid_audit_line") from None
-        return await record(tx, AuditedAction(f"extension {self.name}", action, subject, detail))
+        return AuditedAction(f"extension {self.name}", action, subject, detail)
 
     async def enqueue(self, tx: Tx, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
         """Create a job in the transaction of maintenance, a guard or an effect: of a job type with its arguments, or of

@@ -244,14 +244,14 @@ def plain_url(url: str) -> str:
     return f"{dialect.replace('postgresql', 'postgres').replace('postgres', 'postgresql')}{separator}{rest}"
 
 
-def migrate_command(settings: Settings, app: str = "") -> str:
+def migrate_command(settings: Settings, app: str = "", *, has_tables: bool = False) -> str:
     """The command that migrates this database, typed in this directory and environment.
 
-    `app` is the reference of the app that names the database, if one does.
+    `app` is the reference of the app that names the database, if one does. `has_tables`: its extensions have tables.
     """
     with suppress(HoldfastError):
         here = load(extensions=None)
-        if here.app == app if here.app else here.url == settings.url:
+        if here.app == app if here.app or (app and has_tables) else here.url == settings.url:
             return "holdfast migrate"
     where = f"--app {quote(app)}" if app else f"--database {quote(without_password(settings.url))}"
     return f"holdfast migrate {where}"

@@ -27,10 +27,15 @@ def test_the_installed_program_prints_its_version() -> None:
     assert said.stdout.startswith("holdfast 0.")
 
 
-def test_help_loads_neither_the_database_drivers_nor_installed_extensions() -> None:
-    script = "import sys, holdfast.cli.commands as commands; commands.make_parser(); print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("first", "also"),
+    [("--help", {"holdfast.workloads"}), ("credits", {"holdfast.workloads"}), ("--version", set()), ("jobs", set())],
+)
+def test_parsing_loads_no_database_drivers_and_manifests_only_if_they_may_be_needed(first: str, also: set[str]) -> None:
+    script = f"import sys, holdfast.cli.commands as commands; commands.make_parser({first!r}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=SECONDS, check=True)
-    assert not {"asyncpg", "sqlite3", "rich", "holdfast.engine", "holdfast.workloads"} & set(loaded.stdout.split())
+    watched = {"asyncpg", "sqlite3", "rich", "holdfast.engine", "holdfast.server", "holdfast.workloads"}
+    assert watched & set(loaded.stdout.split()) == also
 
 
 LEAVES = [place.path.strip("/").split("/") for place in places(make_parser()) if "--json" in place.everything]

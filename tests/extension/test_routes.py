@@ -78,6 +78,19 @@ async def test_a_route_sees_the_settings_of_its_extension(fresh_sqlite_url: str)
         assert (await served.http.get("/pages")).json() == "of pages"
 
 
+async def test_routes_for_operators_need_credentials_on_loopback_too(fresh_sqlite_url: str) -> None:
+    """Where no keys exist yet, clients need none; operators do."""
+    pages = Extension("pages", package="tests")
+    pages.route("GET", "/pages", scope=pages.scope("read", "read pages"), answers={204: None})(handler)
+    pages.route("DELETE", "/pages", scope="admin:operate", answers={204: None})(handler)
+    app = App(name="operated", database_url=fresh_sqlite_url)
+    app.include(pages)
+    async with serving(fresh_sqlite_url, app=app) as served:
+        assert (await served.http.get("/pages")).status_code == 204
+        assert (await served.http.delete("/pages")).status_code == 401
+        assert (await served.http.delete("/pages", headers=ADMIN)).status_code == 204
+
+
 class Titled(msgspec.Struct):
     title: str
 

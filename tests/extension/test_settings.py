@@ -17,6 +17,7 @@ from holdfast.settings import Settings, load, load_section
 from tests.cli.conftest import Answer
 from tests.docs.generate import SETTINGS, with_settings
 from tests.extension import toy
+from tests.extension.distributions import install
 
 MANIFEST = """
 from typing import Annotated
@@ -56,10 +57,7 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed distribution with an extension."""
     place = tmp_path / "site"
-    info = place / "frames-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: frames\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[holdfast.extensions]\nframes = frames_manifest:manifest\n")
+    install(place, frames="frames_manifest:manifest")
     (place / "frames_manifest.py").write_text(MANIFEST)
     monkeypatch.syspath_prepend(place)
 
@@ -176,10 +174,7 @@ def test_the_documentation_table_is_generated_from_the_settings() -> None:
 
 
 def test_a_manifest_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "broken-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[holdfast.extensions]\nbroken = no_such_module:manifest\n")
+    install(tmp_path, broken="no_such_module:manifest")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Invalid, match="manifest of extension 'broken'"):
         load({"HOLDFAST_BROKEN_X": "1"}, ABSENT)

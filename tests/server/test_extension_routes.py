@@ -61,7 +61,7 @@ async def test_a_constraint_violation_is_a_problem_response(noted: Served) -> No
     assert (await noted.http.post("/notes", json={"text": "same"})).status_code == 201
     again = await noted.http.post("/notes", json={"text": "same"})
     assert (again.status_code, again.headers["content-type"]) == (503, "application/problem+json")
-    assert await stored(noted) == [("same", "local")]
+    assert await stored(noted) == [("same", "default")]
     assert await jobs_of(noted, "default") == ["same"]
 
 

@@ -7,7 +7,7 @@ import os
 import sysconfig
 import traceback
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def named_app(options: argparse.Namespace) -> App | None:
-    """The app that `--app` or HOLDFAST_APP names, imported once, on the database that `--database` may name."""
-    reference = options.app or load(extensions=None).app
+    """The app that `--app` or HOLDFAST_APP names, imported once, on the database that `--database` may name.
+
+    A command of an extension has a `default_app`.
+    """
+    reference = options.app or load(extensions=None).app or getattr(options, "default_app", None)
     if not reference:
         return None
     if getattr(options, "loaded_app", None) is None:
@@ -48,13 +51,12 @@ def app_parts(options: argparse.Namespace) -> AppParts:
     return AppParts() if app is None else app.parts()
 
 
-def load_app(reference: str) -> App:
-    """Import the app, with the current directory first on the path. Any error becomes one sentence."""
-    from holdfast.sdk.app import App
+def import_reference(reference: str) -> Any:
+    """Import it with the current directory first on the path. Any error becomes one sentence."""
     from holdfast.worker.processes.app_loader import load as imported
 
     try:
-        found = imported(reference, [os.getcwd()])
+        return imported(reference, [os.getcwd()])
     except ModuleNotFoundError as error:
         module = reference.partition(":")[0]
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
@@ -62,6 +64,12 @@ def load_app(reference: str) -> App:
         raise _import_error(reference, error) from error
     except Exception as error:
         raise _import_error(reference, error) from error
+
+
+def load_app(reference: str) -> App:
+    from holdfast.sdk.app import App
+
+    found = import_reference(reference)
     if not isinstance(found, App):
         raise _invalid(f"{reference} is {kind_of(found)}, not a holdfast.App; name the variable that holds the App")
     if not found.handlers and not found.extensions:

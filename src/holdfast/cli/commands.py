@@ -16,6 +16,7 @@ from holdfast.cli import (
     config,
     dev,
     doctor,
+    extension_commands,
     extensions,
     init,
     jobs,
@@ -30,7 +31,7 @@ from holdfast.cli import (
     workers,
 )
 from holdfast.cli.exit_codes import PIPE_CLOSED, code_of
-from holdfast.cli.parser import Parser, Usage
+from holdfast.cli.parser import Formatter, Parser, Usage
 from holdfast.errors import HoldfastError
 from holdfast.model.process_role import name_process
 from holdfast.observe.logs import is_json
@@ -70,7 +71,7 @@ def run(arguments: list[str] | None) -> int:
         if not typed:
             print(init.BEGIN)
             return 0
-        options = make_parser().parse_args(typed)
+        options = make_parser(first=typed[0]).parse_args(typed)
         name_process(ROLES.get(typed[0], "cli"))
         code = int(options.run(options))
         sys.stdout.flush()  # errors can still be caught here
@@ -93,17 +94,21 @@ def _error_text(error: HoldfastError, *, as_json: bool) -> str:
     return printable(f"{usage}holdfast: {error.full}", keep="\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(first: str | None = None) -> argparse.ArgumentParser:
+    """`first`: the first word that was typed. The manifests of extensions are imported only if it may need them."""
     parser = Parser(
         prog="holdfast",
         description="Durable jobs on PostgreSQL or SQLite.",
         epilog="`holdfast COMMAND --help` explains a command, with examples.",
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"holdfast {version('holdfast')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add_to(commands)
+    if first in (None, "completion") or first not in (*commands.choices, "--version"):
+        extension_commands.add_to(commands)
     parser.set_defaults(parser=parser)
     return parser
 

@@ -68,8 +68,9 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     """The type of an argument: a number in this range."""
 
     def parsed(text: str) -> int:
-        if text.isdecimal() and least <= int(text) and (most is None or int(text) <= most):
-            return int(text)
+        number = int(text) if text.removeprefix("-").isdecimal() else None
+        if number is not None and least <= number and (most is None or number <= most):
+            return number
         end = "up" if most is None else f"to {most:,}"
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} {end}")
 
@@ -84,7 +85,9 @@ def _url(text: str) -> str:
 
 def group(commands: Any, name: str, *, about: str) -> Any:
     """A command with subcommands."""
-    parser = commands.add_parser(name, help=about, description=_sentence(about), allow_abbrev=False)
+    parser = commands.add_parser(
+        name, help=about, description=_sentence(about), formatter_class=Formatter, allow_abbrev=False
+    )
     return parser.add_subparsers(required=True, metavar="COMMAND")
 
 
@@ -106,7 +109,7 @@ def command(
         help=about,
         description=" ".join(filter(None, (_sentence(about), more))),
         epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]) if examples else None,
-        formatter_class=_Formatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     parser.set_defaults(run=run, may_be_first=may_be_first)
@@ -130,11 +133,14 @@ def list_command(verbs: Any, noun: str, run: Run, *, about: str) -> None:
     command(verbs, "list", run, about=about, examples=examples)
 
 
-class _Formatter(argparse.HelpFormatter):
-    """Descriptions are wrapped, examples are not."""
+class Formatter(argparse.HelpFormatter):
+    """Descriptions are wrapped, examples are not; a `%` in a help text is a `%`."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return action.help or ""
 
 
 def _sentence(about: str) -> str:

@@ -22,6 +22,7 @@ from holdfast.errors import (
     Malformed,
     NotFound,
     OutcomeUnknown,
+    PaymentRequired,
     Refused,
     SchemaStale,
     StoreError,
@@ -42,6 +43,7 @@ _BY_CODE["request_timeout"] = OutcomeUnknown
 _BY_STATUS: dict[int, type[HoldfastError]] = {
     400: Malformed,
     401: Unauthorized,
+    402: PaymentRequired,
     403: Forbidden,
     404: NotFound,
     405: Malformed,

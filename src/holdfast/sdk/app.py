@@ -182,6 +182,7 @@ class App(Definitions):
             key_functions=self._key_functions,
             named_limits=self.named_limits,
             job_scopes={name: each.scope for name, each in self.handlers.items() if each.scope is not None},
+            caller_fields={name: each.caller_field for name, each in self.handlers.items() if each.caller_field},
         )
 
     def _key_functions(self, job_type: str) -> KeyFunctions:

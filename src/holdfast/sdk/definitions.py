@@ -206,6 +206,7 @@ class Definitions(CeleryNames, ABC):
         limits: Names | Mapping[str, int] = (),
         fairness_key: str | KeyFunction | None = None,
         scope: str | None = None,
+        caller_field: str | None = None,
         reserved_slot: bool = False,
         **policy: Unpack[PolicyKnobs],
     ) -> JobDecorator:
@@ -216,7 +217,8 @@ class Definitions(CeleryNames, ABC):
         `concurrency` and `rate` ("10/s", "600/min") bound its jobs in all workers together; with `_per_key`, those of
         each `limit_key`: a field of the payload, or a function of it. `limits` names limits that it shares with others
         (`app.limit`), as a list, or with the units that a job takes: `{"gpu": 3}`. Claims take turns between the keys
-        that `fairness_key` gives. Creating it over HTTP needs a key with `scope`, besides `jobs:create`.
+        that `fairness_key` gives. Creating it over HTTP needs a key with `scope`, besides `jobs:create`; the server
+        then passes the subject of the key as the parameter `caller_field`, which the request must not contain.
         `reserved_slot=True`: each worker has one more slot, only for such jobs, which so start while all others are
         busy: for short jobs that control others.
         Any other field of the policy can be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
@@ -257,9 +259,10 @@ class Definitions(CeleryNames, ABC):
             signature, owner = Signature(function, job_type), (self.metrics, self.extension, keys, scope)
             for field, key in (("limit_key", limit_key), ("fairness_key", fairness_key)):
                 _check_key_field(job_type, field, key, signature)
+            _check_parameter(job_type, "caller_field", caller_field, signature)
             _check_scope(job_type, scope, self.extension)
             _check_reserved(job_type, where, reserved_slot)
-            own = (memory_bytes, cpu_seconds, *owner, reserved_slot)
+            own = (memory_bytes, cpu_seconds, *owner, reserved_slot, caller_field)
             return self._define(Handler(declared, function, signature, where, codes, *own))
 
         return define
@@ -315,12 +318,17 @@ def _check_key_field(job_type: str, field: str, key: Any, signature: Signature) 
     """A key is a parameter of the handler, or a function."""
     if inspect.iscoroutinefunction(key):
         raise InvalidField(f"job type {job_type!r}: {field} must be a plain function, not an async one", field=field)
-    if key is None or callable(key) or (isinstance(key, str) and (key in signature.names or (signature.open and key))):
+    if not callable(key):
+        _check_parameter(job_type, field, key, signature, " or a function of the payload")
+
+
+def _check_parameter(job_type: str, field: str, name: Any, signature: Signature, otherwise: str = "") -> None:
+    if name is None or (isinstance(name, str) and (name in signature.names or (signature.open and name))):
         return
     there_are = ", ".join(signature.names) or "none"
     raise InvalidField(
-        f"job type {job_type!r}: {field} must be a parameter of the handler ({there_are}) or a function of the payload,"
-        f" got {quoted(key)}",
+        f"job type {job_type!r}: {field} must be a parameter of the handler ({there_are}){otherwise}, "
+        f"got {quoted(name)}",
         field=field,
     )
 

@@ -15,6 +15,7 @@ from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
 from holdfast.dispatch.dispatch import Dispatch
 from holdfast.engine import Created, Engine, Retention
+from holdfast.engine.cancel import Canceling
 from holdfast.engine.insert import CheckedJob
 from holdfast.engine.reads.extension_checks import Probe
 from holdfast.extension_settings import ShownSetting
@@ -67,6 +68,7 @@ class ServerState:
     extension_routes: Sequence[Route] = ()
     mounts: Sequence[Mount] = ()
     job_scopes: Mapping[str, str] = field(default_factory=dict)  # that creating a job of a type needs
+    caller_fields: Mapping[str, str] = field(default_factory=dict)  # by job type: where a payload names the caller
     about_scopes: Mapping[str, str] = field(default_factory=dict)  # descriptions of extension scopes
     routes: tuple[Route, ...] = ()  # set by `HttpApp`
     extension_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by extension
@@ -95,6 +97,12 @@ class ServerState:
 
     def request_id(self) -> str:
         return f"{self._prefix}-{next(self._requests):x}"
+
+    async def cancel(self, job_id: str, tenant: str, reason: str = "canceled") -> Canceling:
+        canceled = await self.engine.cancel(job_id, reason=reason, tenant=tenant)
+        if self.redis is not None and self.redis.cached is not None:
+            await self.redis.cached.refresh(job_id, tenant)
+        return canceled
 
     @contextmanager
     def interruptible(self, disconnected: asyncio.Event) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from holdfast.storage.backend import ObjectInfo
 from holdfast.storage.objects import Download, Watch
-from holdfast.storage.open import check_storage_url, open_storage
+from holdfast.storage.open import check_shared_storage_url, check_storage_url, open_storage
 from holdfast.storage.signing import Signer
 from holdfast.storage.staging import Staged, StaleStaging
 from holdfast.storage.storage import Storage
@@ -15,6 +15,7 @@ __all__ = [
     "StaleStaging",
     "Storage",
     "Watch",
+    "check_shared_storage_url",
     "check_storage_url",
     "open_storage",
 ]

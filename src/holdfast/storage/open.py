@@ -77,6 +77,16 @@ def check_storage_url(url: str | os.PathLike[str]) -> None:
     _read(url)
 
 
+def check_shared_storage_url(url: str) -> None:
+    """Raises Invalid also for storage that not all processes have: servers, workers and their child processes."""
+    check_storage_url(url)
+    advice = "use file:///PATH or s3://BUCKET/PREFIX"
+    if url.startswith("memory:"):
+        raise Invalid(f"unusable storage URL: each process has a memory of its own; {advice}")
+    if "://" not in url and not url.startswith("/"):
+        raise Invalid(f"unusable storage URL: the path is relative, and depends on where a process starts; {advice}")
+
+
 def _read(url: str | os.PathLike[str]) -> Path | _S3 | None:
     """None: in memory."""
     url = os.fspath(url) if isinstance(url, os.PathLike) else url

@@ -42,6 +42,7 @@ class Handler:
     keys: KeyFunctions = NO_KEY_FUNCTIONS
     scope: str | None = None  # of the keys that may create such a job over HTTP
     reserved_slot: bool = False  # its jobs may use the slot that a worker has beside its others
+    caller_field: str | None = None  # the parameter that a server fills with the subject of the caller
 
     @property
     def name(self) -> str:

@@ -7,7 +7,20 @@ from starlette.responses import PlainTextResponse, Response
 
 from holdfast import App, Context, SyncContext
 from holdfast.errors import NotFound, Refused
-from holdfast.extend import Checked, ClaimRequest, CreateRequest, Defer, Extension, Request, Secret, Tx, ok, stored
+from holdfast.extend import (
+    Checked,
+    ClaimRequest,
+    CreateRequest,
+    Defer,
+    Extension,
+    Reply,
+    Request,
+    Secret,
+    Stream,
+    Tx,
+    ok,
+    stored,
+)
 from holdfast.model import Job
 from holdfast.net import GuardedClient
 
@@ -154,6 +167,11 @@ async def read(request: Request) -> Note:
 @ext.route("POST", "/notes/{note_id}/wake", scope=WRITE, about="Index it now.", answers={204: None}, refuses=(404, 409))
 async def wake(request: Request) -> None:
     await request.wake(request.path["note_id"])
+
+
+@ext.route("GET", "/notes/{note_id}/events", scope=READ, answers={200: "text/event-stream", 204: None}, refuses=(404,))
+async def follow(request: Request) -> Reply | Stream:
+    return await request.job_events(request.path["note_id"])
 
 
 FILE, BINARY = "/notes/{note_id}/file", "application/octet-stream"

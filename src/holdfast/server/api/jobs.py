@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from holdfast.engine import Created, Filter
 from holdfast.engine.insert import checked
@@ -52,7 +53,7 @@ async def create(server: ServerState, request: HttpRequest) -> Reply:
     """A repeated request gets the same response as the first, after its commit."""
     intent: JobIntent = request.body
     key = _idempotency_key(request.headers, intent.idempotency_key)
-    job = _new_job(intent, request.caller.tenant, key, carried(request.headers))
+    job = _new_job(server, request, intent, key, carried(request.headers))
     await _check(server, request, [job])
     if server.traces is None:
         made = await server.creates.put(checked(job))
@@ -72,9 +73,8 @@ async def create_batch(server: ServerState, request: HttpRequest) -> Reply:
     intents: list[JobIntent] = request.body.jobs
     if len(intents) > (most := server.engine.limits.batch_max):
         raise Invalid(f"{len(intents)} jobs in one request, the limit is {most}", code="batch_too_large")
-    key, tenant, trace = _key_in(request.headers), request.caller.tenant, carried(request.headers)
-    jobs = [_new_job(intent, tenant, _key_of_index(intent, key, place), trace) for place, intent in enumerate(intents)]
     try:
+        jobs = _new_jobs(server, request, intents)
         await _check(server, request, jobs)
         made = await _traced(server, jobs, partial(server.engine.create_many, accept=None))
     except HoldfastError as error:
@@ -111,11 +111,24 @@ async def _traced(
     return await server.traces.enqueued(jobs, create, queue=jobs[0].queue)
 
 
-def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, str] | None) -> NewJob:
+def _new_jobs(server: ServerState, request: HttpRequest, intents: list[JobIntent]) -> list[NewJob]:
+    key, trace, jobs = _key_in(request.headers), carried(request.headers), list[NewJob]()
+    try:
+        for place, intent in enumerate(intents):
+            jobs.append(_new_job(server, request, intent, _key_of_index(intent, key, place), trace))
+    except Invalid as error:
+        error.fields["place"] = len(jobs)
+        raise
+    return jobs
+
+
+def _new_job(
+    server: ServerState, request: HttpRequest, intent: JobIntent, key: str | None, trace: dict[str, str] | None
+) -> NewJob:
     return NewJob(
         type=intent.job_type,
-        payload=intent.payload,
-        tenant=tenant,
+        payload=_with_caller(intent, server.caller_fields.get(intent.job_type), request.caller.subject),
+        tenant=request.caller.tenant,
         queue=intent.queue,
         priority=intent.priority,
         run_at=intent.run_at,
@@ -130,6 +143,19 @@ def _new_job(intent: JobIntent, tenant: str, key: str | None, trace: dict[str, s
         limits=intent.limits,
         trace=trace,
     )
+
+
+def _with_caller(intent: JobIntent, field: str | None, subject: str) -> dict[str, Any]:
+    """The payload with the subject of the caller in the field that its job type declares."""
+    if field is None:
+        return intent.payload
+    if field in intent.payload:
+        raise Invalid(
+            f"payload of {intent.job_type}: `{field}`: the server sets it to the subject of the key; leave it out",
+            code="invalid_payload",
+            field=field,
+        )
+    return {**intent.payload, field: subject}
 
 
 def _idempotency_key(headers: Headers, in_body: str | None) -> str | None:
@@ -219,7 +245,5 @@ def _check_statuses(listed: str) -> None:
 async def cancel(server: ServerState, request: HttpRequest) -> Reply:
     """The request is stored at once; a running job ends when its worker has stopped."""
     job_id = request.path["job_id"]
-    canceled = await server.engine.cancel(job_id, tenant=request.caller.tenant)
-    if server.redis is not None and server.redis.cached is not None:
-        await server.redis.cached.refresh(job_id, request.caller.tenant)
+    canceled = await server.cancel(job_id, request.caller.tenant)
     return Reply(202, JobAccepted(job_id, STATUS[canceled.state]))

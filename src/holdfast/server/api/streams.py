@@ -39,10 +39,14 @@ class OperatorStreamQuery(Body):
 
 
 async def of_job(server: ServerState, request: HttpRequest) -> Reply | Stream:
-    """From the first event, or after `Last-Event-ID`, to the final one."""
+    return await job_events(server, request, request.path["job_id"])
+
+
+async def job_events(server: ServerState, request: HttpRequest, job_id: str) -> Reply | Stream:
+    """Of a job of the caller's tenant, from the first event, or after `Last-Event-ID`, to the final one."""
     seen = _last_event_id(request)
     after = sse.parse_seq(seen) if seen else 0
-    job = await server.engine.reads.get(request.path["job_id"], tenant=request.caller.tenant)
+    job = await server.engine.reads.get(job_id, tenant=request.caller.tenant)
     reset = sse.AHEAD if after > job.version else None  # the database was restored: start from the first event
     after = 0 if reset else after
     if after == job.version and job.state in FINAL:

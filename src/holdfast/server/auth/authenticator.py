@@ -16,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.engine import Engine
 from holdfast.engine.admin.keys import LiveKey
 from holdfast.errors import Forbidden, Malformed, StoreError, Unauthorized
-from holdfast.model.key import SCOPES, KeyText, Kind, Scope, digest_of, parse
+from holdfast.model.key import SCOPES, KeyText, Kind, digest_of, extension_of, parse
 from holdfast.model.loopback import is_loopback
 from holdfast.outage_log import LoopFailures
 from holdfast.server.auth.cookies import check_csrf, token_in
@@ -51,7 +51,7 @@ class Caller(msgspec.Struct, frozen=True):
         return self.name if self.user is None else self.user
 
     def may(self, scope: str) -> bool:
-        return scope in self.scopes or (self.extended and not isinstance(scope, Scope))
+        return scope in self.scopes or (self.extended and extension_of(scope) is not None)
 
 
 class SessionHolder(NamedTuple):
@@ -61,7 +61,7 @@ class SessionHolder(NamedTuple):
 
 
 ANONYMOUS = Caller(None, "anonymous")  # on routes that need no key
-LOCAL_CLIENT = Caller(None, "local", scopes=frozenset(SCOPES[Kind.CLIENT]), extended=True)
+LOCAL_CLIENT = Caller(None, "local", scopes=frozenset(SCOPES[Kind.CLIENT]), user="default", extended=True)
 ADMIN = Caller(Kind.ADMIN, "admin secret", scopes=frozenset(SCOPES[Kind.ADMIN]), extended=True)
 
 

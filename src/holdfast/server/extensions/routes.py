@@ -21,7 +21,6 @@ from holdfast.server.extensions.request import Request
 from holdfast.server.http.route import (
     BODY_BYTES_ALLOWED,
     DEFAULT_LIMIT,
-    RANGES,
     BodyLimit,
     BodyMax,
     Header,
@@ -64,6 +63,7 @@ class RouteOptions(TypedDict, total=False):
     location: bool  # its 201 or 202 has a `Location` header
     body_max: BodyMax
     too_large: str  # the error code for a larger body; ends in _too_large
+    names_field: bool  # an invalid body is `invalid_field` with the name of the field, not `invalid_body`
     seconds: float | None  # response timeout; None: the default
     watched: bool  # long-running: the request knows when the client disconnects
     hidden: bool  # not in the OpenAPI document
@@ -167,7 +167,7 @@ def _is_struct(kind: Any) -> bool:
 def _faults_of_headers(route: Route) -> Iterator[str]:
     if not all(isinstance(header, Header) for header in route.headers):
         yield "headers has items of the type Header"
-    names = [header.name.lower() for header in (*route.headers, *(RANGES if route.ranges else ()))]
+    names = [header.name.lower() for header in route.described_headers]
     if repeated := [name for name in names if names.count(name) > 1]:
         yield f"the header {repeated[0]} is described twice"
 
@@ -203,7 +203,12 @@ class _HandlerCall:
     settings: Callable[[], Any]
 
     async def _call(self, server: ServerState, request: HttpRequest) -> Any:
-        return await self.handler(Request(server, request, self.settings(), self.extension))
+        asked, given = Request(server, request, self.settings(), self.extension), None
+        try:
+            given = await self.handler(asked)
+            return given
+        finally:
+            await asked.close_streams(besides=given)
 
     async def __call__(self, server: ServerState, request: HttpRequest) -> HttpResponse:
         called = self._call(server, request)

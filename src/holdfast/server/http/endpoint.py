@@ -123,7 +123,7 @@ class Endpoint:
         data = await read_body(receive, headers, arrived=scope.get(WHOLE_BODY), limit=self._route.body_limit())
         if self._creates_jobs:
             self._metrics.uploaded(len(data), headers.get(b"content-type", b"application/json").decode("latin-1"))
-        return decode_body(data, self._shape)
+        return decode_body(data, self._shape, names_field=self._route.names_field)
 
     async def _send_response(
         self, response: Response, scope: Any, receive: Any, send: Any, began: float, request_id: str

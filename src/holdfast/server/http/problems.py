@@ -21,6 +21,7 @@ from holdfast.errors import (
     NotFound,
     OutboundError,
     OutboundTimeout,
+    PaymentRequired,
     Refused,
     StorageError,
     StoreError,
@@ -64,6 +65,8 @@ def status_of(error: HoldfastError) -> int:
             return 406
         case Malformed():
             return 400
+        case PaymentRequired():
+            return 402
         case KeyReused() | Invalid() | Refused() | AddressRefused():
             return 422
         case Unauthorized():

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from holdfast.errors import Invalid, Malformed
+from holdfast.errors import Invalid, InvalidField, Malformed
 from holdfast.server.http.route import BodyLimit, Headers
 
 BODY_SECONDS_MAX = 30.0
@@ -101,7 +101,7 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(shape)
 
 
-def decode_body(data: bytes, shape: type[T]) -> T:
+def decode_body(data: bytes, shape: type[T], *, names_field: bool = False) -> T:
     """The body as a type of `wire`. snake_case names are accepted in a second, slower pass."""
     if not data and all_optional(shape):  # type: ignore[arg-type]
         data = b"{}"
@@ -114,7 +114,7 @@ def decode_body(data: bytes, shape: type[T]) -> T:
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else _shorten(str(error))
         raise Malformed(f"the body is not valid JSON: {why}", code="malformed_json") from None
-    return _converted(value, shape)
+    return _converted(value, shape, names_field=names_field)
 
 
 @lru_cache(maxsize=256)
@@ -128,12 +128,14 @@ def _shorten(why: str) -> str:
     return why if len(why) <= QUOTED_CHARS_MAX else why[: QUOTED_CHARS_MAX - 1] + "…"
 
 
-def _converted(value: Any, shape: type[T]) -> T:
+def _converted(value: Any, shape: type[T], *, names_field: bool) -> T:
     value = _to_camel(value, shape)
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         why = _shorten(_first_invalid_item(value, shape) or str(error))
+        if names_field and (field := _FIELD.search(why)):
+            raise InvalidField(f"invalid request body: {why}", field=field[1] or field[2]) from None
         raise Invalid(f"invalid request body: {why}", code="invalid_body") from None
 
 
@@ -149,6 +151,7 @@ def _first_invalid_item(value: Any, shape: Any) -> str | None:
     return None
 
 
+_FIELD = re.compile(r" at `\$\.(\w+)|field `(\w+)`")
 _SNAKE = re.compile(r"_([a-z0-9])")
 
 

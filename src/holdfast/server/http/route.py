@@ -116,6 +116,7 @@ class Route:
     extension: str = ""  # empty: a route of the core
     body_max: BodyMax = DEFAULT_LIMIT.size
     too_large: str = DEFAULT_LIMIT.code  # the error code for a larger body
+    names_field: bool = False  # an invalid body is `invalid_field` with the name of the field, not `invalid_body`
     seconds: float | None = None  # response timeout; None: the default
 
     @property
@@ -125,6 +126,12 @@ class Route:
     @property
     def log_name(self) -> str:
         return f"{self.name} of extension {self.extension}" if self.extension else self.name
+
+    @property
+    def described_headers(self) -> tuple[Header, ...]:
+        """Those that it declares, and those that follow from what it answers."""
+        resumed = (LAST_EVENT_ID,) if EVENT_STREAM in self.answers.values() else ()
+        return (*self.headers, *(RANGES if self.ranges else ()), *resumed)
 
     def body_limit(self) -> BodyLimit:
         size = self.body_max if isinstance(self.body_max, int) else called_limit(self.body_max, self.log_name)

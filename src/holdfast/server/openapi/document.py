@@ -17,7 +17,7 @@ from holdfast.model.webhook import EVENTS
 from holdfast.server.auth.authenticator import ADMIN
 from holdfast.server.http.problems import PROBLEM
 from holdfast.server.http.request_body import all_optional
-from holdfast.server.http.route import EVENT_STREAM, RANGES, Header, Route
+from holdfast.server.http.route import EVENT_STREAM, Header, Route
 from holdfast.server.http.streamed_body import MULTIPART
 from holdfast.server.openapi.descriptions import described
 from holdfast.server.openapi.examples import JOB, PATH_EXAMPLES, TIME, OpenApiExamples
@@ -200,10 +200,9 @@ def _refused(routes: list[Route]) -> list[int]:
 
 
 def _operation(route: Route, samples: OpenApiExamples) -> Json:
-    answers, headers = dict(route.answers), route.headers
+    answers = dict(route.answers)
     if route.ranges:
         answers |= {206: route.answers.get(200), 304: None, 416: None}
-        headers += RANGES
     operation: Json = {
         "operationId": "_".join(re.findall(r"\w+", f"{route.method.lower()} {route.path}")),
         "tags": [route.tag],
@@ -214,7 +213,8 @@ def _operation(route: Route, samples: OpenApiExamples) -> Json:
     for status in LOCATED if route.location else ():
         if str(status) in operation["responses"]:
             operation["responses"][str(status)]["headers"] = LOCATION
-    if parameters := [*_path_parameters(route), *_query_parameters(route), *map(_header_parameter, headers)]:
+    headers = map(_header_parameter, route.described_headers)
+    if parameters := [*_path_parameters(route), *_query_parameters(route), *headers]:
         operation["parameters"] = parameters
     if route.body is not None:
         operation["requestBody"] = _request_body(route, samples)

@@ -50,7 +50,7 @@ from holdfast.worker.processes.child_protocol import (
     MetricsUpdate,
     Open,
     Refusal,
-    Report,
+    ReportProgress,
     RunJob,
     SetFlag,
     StartFailed,
@@ -200,7 +200,7 @@ class _SocketBackend:
         self._pending: dict[int, asyncio.Future[CallResult]] = {}
 
     async def progress(self, report: Progress) -> None:
-        await self._request(Report(next(self._numbers), rss_bytes(), _packed_report(report)))
+        await self._request(ReportProgress(next(self._numbers), rss_bytes(), _packed_report(report)))
 
     async def parts(self, job_id: str) -> list[Part]:
         return (await self._request(GetParts(next(self._numbers), rss_bytes(), job_id))).parts
@@ -213,7 +213,7 @@ class _SocketBackend:
     async def recorded(self, outcome: Recorded) -> None:
         await self._request(Done(next(self._numbers), rss_bytes(), msgspec.Raw(pack(outcome))))
 
-    async def _request(self, request: Report | GetParts | Withdraw | Done) -> CallResult:
+    async def _request(self, request: ReportProgress | GetParts | Withdraw | Done) -> CallResult:
         pending: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
         self._pending[request.number] = pending
         try:

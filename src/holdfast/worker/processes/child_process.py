@@ -33,7 +33,7 @@ from holdfast.worker.processes.child_protocol import (
     MetricsUpdate,
     Open,
     Refusal,
-    Report,
+    ReportProgress,
     RunJob,
     SetFlag,
     StartFailed,
@@ -195,7 +195,7 @@ class ChildProcess:
     async def _serve(self, backend: ContextBackend) -> Ended | None:
         while (message := await self.channel.receive()) is not None:
             match message:
-                case Report() | GetParts() | Withdraw() | Done():
+                case ReportProgress() | GetParts() | Withdraw() | Done():
                     self._rss_bytes = message.rss_bytes
                     await self.channel.send(await _answer(message, backend))
                 case MetricsUpdate():
@@ -227,7 +227,7 @@ async def _interpreter(fd: int, reference: str) -> asyncio.subprocess.Process:
         )
 
 
-async def _answer(request: Report | GetParts | Withdraw | Done, backend: ContextBackend) -> CallResult:
+async def _answer(request: ReportProgress | GetParts | Withdraw | Done, backend: ContextBackend) -> CallResult:
     try:
         if isinstance(request, GetParts):
             return CallResult(request.number, await backend.parts(request.job_id))

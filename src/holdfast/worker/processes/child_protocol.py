@@ -74,7 +74,7 @@ class StartFailed(msgspec.Struct, frozen=True, tag="unready"):
     traceback: str
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class ReportProgress(msgspec.Struct, frozen=True, tag="report"):
     """A `Progress`, read in two steps: one that is malformed is refused, and nothing else happens."""
 
     number: int
@@ -119,7 +119,7 @@ class MetricsUpdate(msgspec.Struct, frozen=True, tag="counted"):
 
 
 FromWorker = Open | RunJob | SetFlag | CallResult
-FromChild = ChildReady | StartFailed | Report | GetParts | Withdraw | Done | MetricsUpdate | Ended
+FromChild = ChildReady | StartFailed | ReportProgress | GetParts | Withdraw | Done | MetricsUpdate | Ended
 pack = msgspec.json.Encoder().encode
 
 
