@@ -20,6 +20,7 @@ CONTROL_PRIORITY = 50  # before images that wait to be processed
 MEMORY_MB = 2048
 CPU_SECONDS = 900.0
 ATTEMPTS = 12  # with pauses of about 20 minutes together: the default of 5 does not outlast an outage of half a minute
+OPERATE = "admin:operate"  # of a job that only the service itself and operators create
 SWEPT_AT_ONCE = 200
 SWEEP_SECONDS = 60.0
 UNFINISHED_SECONDS = 43_200.0  # what was not written to for so long is of a process that was killed
@@ -118,7 +119,13 @@ async def purge(ctx: Context, image: str) -> None:
 
 
 @ext.job(
-    "IMAGE_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", concurrency=1, errors=TREATED, scope=WRITE
+    "IMAGE_SWEEP",
+    queue=QUEUE,
+    max_attempts=20,
+    idempotency="until_failed",
+    concurrency=1,
+    errors=TREATED,
+    scope=OPERATE,
 )
 async def sweep(ctx: Context) -> int:
     """Delete what crashed uploads and executions have left in the storage, and variants that were replaced."""

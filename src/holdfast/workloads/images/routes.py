@@ -33,7 +33,6 @@ from holdfast.workloads.images.views import (
 
 IMAGE = "/images/{image_id}"
 KEY = "Idempotency-Key"
-KEY_CHARS_MAX = 255
 ENVELOPE_BYTES = 1 << 20  # of a form around its file
 LAST = "g"  # behind every id, in every collation
 ACCEPT = Header("Accept", "For a name without a suffix: the formats that the client can show.", "image/avif,image/webp")
@@ -84,7 +83,7 @@ class Reprocess(msgspec.Struct, forbid_unknown_fields=True):
     refuses=(409, 413, 415),
 )
 async def upload(request: Request) -> Reply:
-    key = _key(request)
+    key = request.idempotency_key
     asked = request.query.variants
     variants = None if asked is None else read_variants(asked)
     received = await receive(request, ext.app.ids.job_ids(ext.app.clock.now(), 1)[0])
@@ -104,13 +103,6 @@ async def upload(request: Request) -> Reply:
 
 def _accepted(accepted: AcceptedImage) -> Reply:
     return Reply(202, accepted, ((b"location", f"/images/{accepted.image_id}".encode()),))
-
-
-def _key(request: Request) -> str | None:
-    key = request.headers.get(KEY)
-    if key is not None and not (0 < len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
-        raise Invalid(f"{KEY} is 1 to {KEY_CHARS_MAX} printable ASCII characters", code="invalid_idempotency_key")
-    return key
 
 
 async def _record(request: Request, upload: Upload, variants: list[Variant], key: str | None) -> AcceptedImage:
@@ -312,7 +304,7 @@ async def start_reprocess(request: Request) -> Reply:
     wanted = None if text is None else read_variants(text)
     async with request.tx() as tx:
         image = await _image(tx, request)
-        job = await request.enqueue(reprocess.options(idempotency_key=_key(request)), image["id"], wanted)
+        job = await request.enqueue(reprocess.options(idempotency_key=request.idempotency_key), image["id"], wanted)
         image = await _image(tx, request)
     return _accepted(AcceptedImage(image["id"], job.id, image["status"]))
 

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.errors import Invalid
 from holdfast.manifest import Secret
-from holdfast.storage import check_storage_url
+from holdfast.storage import check_shared_storage_url
 from holdfast.workloads.images.limits import ImageLimits
 from holdfast.workloads.images.variants import Variant, checked, read_variants
 
@@ -22,14 +22,6 @@ _FORMS = {
 
 def _about(text: str, **bounds: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, **bounds)
-
-
-def _check_shared(url: str) -> None:
-    """Servers, workers and their child processes have the same storage."""
-    if url.startswith("memory:"):
-        raise Invalid("storage URL: each process has a memory of its own; use file:///PATH or s3://BUCKET/PREFIX")
-    if not re.match(r"[a-z0-9]+://|/", url):
-        raise Invalid("storage URL: the path is relative, and depends on where a process starts; use file:///PATH")
 
 
 class Settings(msgspec.Struct):
@@ -64,8 +56,7 @@ class Settings(msgspec.Struct):
                 raise ValueError(f"HOLDFAST_IMAGES_{name.upper()} must be {allowed}")
         if self.storage_url:
             try:
-                check_storage_url(self.storage_url)
-                _check_shared(self.storage_url)
+                check_shared_storage_url(self.storage_url)
             except Invalid as error:
                 raise ValueError(f"HOLDFAST_IMAGES_STORAGE_URL is an {error}") from None
         if bool(self.access_key_id) != bool(self.secret_access_key):

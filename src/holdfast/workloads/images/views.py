@@ -10,7 +10,6 @@ import msgspec
 from holdfast.extend import Request
 from holdfast.storage import Signer
 from holdfast.workloads.images import objects
-from holdfast.workloads.images.extension import ext
 from holdfast.workloads.images.variants import MEDIA_TYPE, Format, Variant, stored_variants
 
 PATH = "/images/{image_id}/{variant}"
@@ -91,9 +90,7 @@ def signed_name(row: Any) -> str:
 
 async def urls(request: Request) -> Urls:
     settings = request.settings
-    scheme = "https" if ext.app.settings.behind_tls else "http"
-    base = settings.public_url.rstrip("/") or f"{scheme}://{request.headers.get('host', '')}"
-    return Urls(await signer(request), base, settings.url_seconds)
+    return Urls(await signer(request), request.base_url(settings.public_url), settings.url_seconds)
 
 
 async def signer(request: Request) -> Signer:
