@@ -18,10 +18,10 @@ BIN = Path(sys.executable).parent
 
 
 class Terminal:
-    def __init__(self, folder: Path, address: Address) -> None:
+    def __init__(self, folder: Path, address: Address, **variables: str) -> None:
         self._folder = folder
         self._address = address
-        self._variables: dict[str, str] = {}
+        self._variables = variables
         self._names = Names()
         self._behind: list[Background] = []
 

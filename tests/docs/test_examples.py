@@ -11,18 +11,21 @@ address of a server is given a free one.
 import shutil
 import subprocess
 import sys
+import tomllib
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.extension_settings import GROUP
 from tests.cli.background import Background
 from tests.cli.page import examples
 from tests.cli.processes import environment
 from tests.docs.address import Address
 from tests.docs.pages import PAGES, ROOT, Block, blocks, files
 from tests.docs.terminal import Terminal
+from tests.extension.distributions import install
 
 POSTGRES = "postgresql://localhost/jobs"
 PYTHON = [block for page in PAGES for block in blocks(page, "python")]
@@ -50,6 +53,15 @@ def with_files(block: Block, folder: Path, address: Address) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(address.here(content), encoding="utf-8")
     return folder
+
+
+def install_package(folder: Path) -> dict[str, str]:
+    """As `pip install -e .` does for the extensions of its pyproject.toml, and the variables that this takes."""
+    project = folder / "pyproject.toml"
+    declared = tomllib.loads(project.read_text(encoding="utf-8")) if project.exists() else {}
+    manifests = declared.get("project", {}).get("entry-points", {}).get(GROUP, {})
+    install(folder, **manifests)
+    return {"PYTHONPATH": str(folder)} if manifests else {}
 
 
 def run(block: Block, folder: Path, text: str) -> None:
@@ -110,7 +122,8 @@ def test_the_commands_print_the_documented_output_on_postgresql(
 
 def play(typed: list[Block], folder: Path, url: str) -> None:
     address = Address()
-    with Terminal(with_files(typed[-1], folder, address), address) as terminal:
+    with_files(typed[-1], folder, address)
+    with Terminal(folder, address, **install_package(folder)) as terminal:
         for block in typed:
             for example in examples(f"```console\n{block.text.replace(POSTGRES, url)}```"):
                 terminal.type(example)

@@ -5,6 +5,7 @@ import re
 from holdfast.observe.instruments import Instrument, MetricsRegistry
 from holdfast.observe.server_metrics import ServerMetrics
 from holdfast.observe.worker_metrics import MILLISECONDS, OUR_SECONDS, SECONDS, WorkerMetrics
+from holdfast.workloads.generation import ext as generation
 from tests.docs.pages import PAGES
 
 PAGE = PAGES["docs/reference/metrics.md"]
@@ -35,6 +36,10 @@ def test_the_metrics_of_a_server_are_those_on_the_page() -> None:
 def test_the_metrics_of_a_worker_are_those_on_the_page() -> None:
     """R000-60..71, R002-50..53."""
     assert told("Worker metrics") == real(WorkerMetrics())
+
+
+def test_the_metrics_of_the_generation_service_are_those_on_the_page() -> None:
+    assert told("Extension metrics") == {each.name: (each.kind, each.labels) for each in generation.metrics.values()}
 
 
 def test_the_buckets_of_a_worker_are_those_on_the_page() -> None:

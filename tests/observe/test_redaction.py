@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import redaction
 from holdfast.model.key import Kind, text_of
-from holdfast.model.webhook import SECRET_PREFIX
 from holdfast.redaction import CHARS_MAX, HIDDEN, know, redacted, redacted_end, redacted_value
 from holdfast.settings import Settings, secrets_in
+from holdfast.signatures import SECRET_PREFIX
 
 S = "s3cr3t-Canary.42"
 KEY = text_of(Kind.CLIENT, "0123456789abcdef", "ab" * 32)

@@ -9,10 +9,12 @@ import pytest
 from holdfast.extend import Extension
 from holdfast.store.migrate import migrate, sqlite_path
 from holdfast.store.render import POSTGRES, SQLITE, render
+from holdfast.workloads.generation import ext as generation
 from holdfast.workloads.images import ext as images
 from tests.store.test_every_query import columns_on_sqlite, parameters
 
-EXTENSIONS = [images]
+EXTENSIONS = [images, generation]
+OF_WHOLE_TABLES = {"without_account"}  # for `holdfast credits check`, which reads all
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda extension: extension.name)
@@ -43,7 +45,9 @@ async def test_no_query_reads_a_whole_table(extension: Extension, fresh_sqlite_u
             statement = render(query, SQLITE, 1)
             plan = db.execute(f"EXPLAIN QUERY PLAN {statement.text}", dict.fromkeys(statement.params))
             steps = [row[3] for row in plan]
-            assert [step for step in steps if step.startswith("SCAN") and "json_each" not in step] == [], query.name
+            scans = [step for step in steps if step.startswith("SCAN") and step != "SCAN CONSTANT ROW"]
+            expected = query.name in OF_WHOLE_TABLES
+            assert [scan for scan in scans if "json_each" not in scan and not expected] == [], query.name
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda extension: extension.name)
