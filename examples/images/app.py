@@ -9,7 +9,8 @@ from holdfast import App
 from holdfast.extend import Extension, Request, html
 from holdfast.workloads.images import ext as images
 
-STATIC = Path(__file__).parent / "static"
+HERE = Path(__file__).parent
+STATIC, SHARED = HERE / "static", HERE.parent / "static"
 PAGE = (STATIC / "gallery.html").read_text(encoding="utf-8")
 
 gallery = Extension("gallery", example="open {url}/gallery in a browser")
@@ -22,6 +23,7 @@ async def page(request: Request) -> Response:
 
 
 gallery.mount("/gallery/static", StaticFiles(directory=STATIC), scope=None)
+gallery.mount("/gallery/common", StaticFiles(directory=SHARED), scope=None)
 
 app = App()
 app.include(images)

@@ -1,6 +1,6 @@
 // The HTTP API of the image service.
-import { Problem, send, unreachable } from "./http.js";
-import { withToken } from "./session.js";
+import { Problem, send, unreachable } from "../common/http.js";
+import { withToken } from "../common/session.js";
 
 const PAGE_IMAGES = 24;
 

@@ -1,8 +1,6 @@
 // The card of an image in the grid.
-import {
-  aboutName, action, bytes, isActive, isCanceled, isHopeless, kind, make, part, pixels, showPicture, showPlaceholder,
-  showStatus,
-} from "./view.js";
+import { action, bytes, kind, make, part, pixels } from "../common/dom.js";
+import { aboutName, isActive, isCanceled, isHopeless, showPicture, showPlaceholder, showStatus } from "./view.js";
 
 const FRAME = 4 / 3;
 const VERBS = { details: "Details of", cancel: "Cancel", reprocess: "Reprocess", delete: "Delete" };

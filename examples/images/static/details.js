@@ -1,8 +1,8 @@
 // The panel with everything about one image.
+import { action, bytes, kind, make, moment, part, pixels } from "../common/dom.js";
 import { isNamed } from "./names.js";
 import {
-  aboutName, action, address, bytes, hidePicture, isActive, isCanceled, isHopeless, kind, make, part, pixels, showPicture,
-  showPlaceholder, showStatus, sketch,
+  aboutName, address, hidePicture, isActive, isCanceled, isHopeless, showPicture, showPlaceholder, showStatus, sketch,
 } from "./view.js";
 
 const dialog = document.getElementById("details");
@@ -57,7 +57,7 @@ function showFacts(image) {
   const facts = [
     ["Original", [pixels(image), kind(image), bytes(image.bytes)].join(" · ")],
     ["Frames", image.frames > 1 && image.frames],
-    ["Uploaded", new Date(image.createdAt).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" })],
+    ["Uploaded", moment(image.createdAt)],
     ["Color", image.color && make("span", {}, color, make("code", {}, image.color))],
     ["dHash", image.dhash && make("code", {}, image.dhash)],
     ["BlurHash", image.blurhash && make("code", {}, image.blurhash)],

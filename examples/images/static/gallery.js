@@ -1,18 +1,18 @@
 // The page: what it knows of the images, and what happens when something happens.
+import { action, at } from "../common/dom.js";
+import { announce, notify } from "../common/notices.js";
+import * as session from "../common/session.js";
+import { askForKey } from "../common/sign_in.js";
 import * as api from "./api.js";
 import { createCard, updateCard } from "./card.js";
 import { closeDetails, isShown, openDetails, shownId, updateDetails } from "./details.js";
 import { follow } from "./live.js";
 import { dropName, keepName, nameOf } from "./names.js";
-import { announce, notify } from "./notices.js";
-import * as session from "./session.js";
-import { askForKey } from "./sign_in.js";
 import { upload } from "./upload.js";
-import { action, isActive } from "./view.js";
+import { isActive } from "./view.js";
 
 const AWAIT_OWN_MS = 300; // events may be here before the answer to the upload that caused them
 
-const at = (id) => document.getElementById(id);
 const grid = at("grid"); // cards of images and of uploads
 const images = new Map(); // by id: as the server described it, with its name, its progress and its card
 const uploads = new Map(); // by image: the card that it replaces

@@ -1,6 +1,6 @@
 // One stream of events for all images: over HTTP/1.1 a browser has about six connections to a server, so that one
 // stream for each job would leave none for uploads and pictures.
-import { problemOf } from "./http.js";
+import { problemOf } from "../common/http.js";
 
 const STREAM = "/events?queue=images";
 const VERBS = ["create", "claim", "progress", "parts", "complete", "fail", "cancel", "reject", "reap", "release", "requeue"];

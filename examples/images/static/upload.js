@@ -1,7 +1,8 @@
 // The card of a file on its way to the server.
+import { action, bytes, part } from "../common/dom.js";
+import { announce } from "../common/notices.js";
 import * as api from "./api.js";
-import { announce } from "./notices.js";
-import { action, bytes, part, showFault, sketch } from "./view.js";
+import { showFault, sketch } from "./view.js";
 
 const AT_ONCE = 3;
 const template = document.getElementById("upload").content.firstElementChild;

@@ -1,4 +1,5 @@
 // What cards and details have in common: words, sizes, pictures.
+import { counted, part } from "../common/dom.js";
 import { draw } from "./blurhash.js";
 import { isNamed } from "./names.js";
 
@@ -16,7 +17,6 @@ const HOPELESS = [
 ];
 const PLACEHOLDER_PIXELS = 32; // wide
 const BEST_FIRST = ["avif", "webp", "jpeg", "png"];
-const rounded = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
 export const isActive = ({ status }) => ["queued", "processing", "failed_retryable"].includes(status);
 
@@ -27,29 +27,11 @@ export const isHopeless = ({ error }) => HOPELESS.includes(error?.code);
 export const address = (image, { name, sha256 }) =>
   `/images/${image.imageId}/${encodeURIComponent(name)}?v=${sha256.slice(0, 8)}`;
 
-export const part = (element, name) => element.querySelector(`[data-part="${name}"]`);
-export const action = (element, name) => element.querySelector(`[data-action="${name}"]`);
-
 // What the tooltip of a name says about it.
 export const aboutName = ({ imageId, name }) =>
   isNamed(imageId)
     ? `${name}\nOnly this browser knows the name: the service keeps none.`
     : "The service keeps no file names. The browser that uploaded the image knows this one's.";
-
-export function make(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children);
-  return element;
-}
-
-export function bytes(count) {
-  if (count < 1000) return `${count} B`;
-  return count < 1e6 ? `${rounded.format(count / 1e3)} kB` : `${rounded.format(count / 1e6)} MB`;
-}
-
-export const pixels = ({ width, height }) => `${width} × ${height}`;
-export const kind = ({ contentType }) => contentType.split("/").at(-1).toUpperCase();
-const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 export function showStatus(element, image) {
   const status = isCanceled(image) ? "canceled" : image.status;

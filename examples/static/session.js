@@ -3,7 +3,7 @@
 import { send } from "./http.js";
 
 // Whether this browser has signed in: one that has not need not ask for its session.
-const MARK = "gallery.session";
+const MARK = "holdfast.session";
 let token;
 
 export const changed = new EventTarget();

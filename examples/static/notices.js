@@ -1,10 +1,10 @@
 // What is said to the user: seen for a while, or only heard from a screen reader.
-import { make } from "./view.js";
+import { at, make } from "./dom.js";
 
 const NOTICE_MS = 10_000;
 const REMEMBERED = 20;
-const notices = document.getElementById("notices");
-const announcer = document.getElementById("announcer");
+const notices = at("notices");
+const announcer = at("announcer");
 
 // The same thing is not said twice at once.
 export function notify({ message }) {

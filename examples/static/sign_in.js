@@ -1,9 +1,10 @@
 // The form that asks for a key.
+import { at } from "./dom.js";
 import * as session from "./session.js";
 
-const section = document.getElementById("sign-in");
+const section = at("sign-in");
 const form = section.querySelector("form");
-const key = document.getElementById("key");
+const key = at("key");
 const fault = section.querySelector("[role=alert]");
 const button = form.querySelector("button");
 

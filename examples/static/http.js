@@ -1,10 +1,12 @@
 // One request, and what the server answered instead.
 
 export class Problem extends Error {
-  constructor(status, { detail, code } = {}) {
+  constructor(status, { detail, code, field } = {}, retryAfter) {
     super(status === 401 ? "the server asks for a key" : (detail ?? `The server answered ${status}.`)); // not for a header
     this.status = status;
     this.code = code;
+    this.field = field;
+    this.retryAfter = retryAfter; // in seconds
   }
 
   // Whether the same request may succeed later: 401 after signing in.
@@ -16,7 +18,8 @@ export class Problem extends Error {
 export const unreachable = () => new Problem(0, { detail: "The server cannot be reached." });
 
 export async function problemOf(answer) {
-  return new Problem(answer.status, await answer.json().catch(() => ({})));
+  const retryAfter = Number(answer.headers.get("Retry-After")) || undefined;
+  return new Problem(answer.status, await answer.json().catch(() => ({})), retryAfter);
 }
 
 export async function send(method, path, { body, headers } = {}) {
