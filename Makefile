@@ -10,7 +10,7 @@ JOBS   ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run static test-fast check browser test test-pythons bench bench-http bench-images bench-observability \
+.PHONY: help setup run static test-fast check browser test test-pythons bench bench-http bench-images bench-generation bench-observability \
 	bench-dispatch bench-peers soak mutate docs lock clean
 
 help: ## List these targets.
@@ -75,6 +75,9 @@ bench-http: setup ## Measure the server: requests beside a bare endpoint, remote
 
 bench-images: setup ## Measure the image service beside bare loops with Pillow and a bare endpoint for uploads.
 	$(BIN)/python -m benchmarks.images
+
+bench-generation: setup ## Measure POST /generations beside POST /jobs, and first pages of statements.
+	$(BIN)/python -m benchmarks.generation
 
 bench-observability: setup ## Measure what metrics, logs and traces cost a worker.
 	$(BIN)/python -m benchmarks.observability

@@ -10,14 +10,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import socket
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,6 +25,7 @@ from benchmarks.databases import Database, Host, host
 from benchmarks.image_loops import NINE, PROCESSES, THREE, Loop, bitmap, jpegs, loop, pictures, thumbnails
 from benchmarks.image_uploads import Uploads
 from benchmarks.measurement import Candidate, Score, measure_in_turns
+from benchmarks.processes import HOLDFAST, listening, process
 from benchmarks.report import arguments, chosen_stores, print_table, rounds_of, write_results
 from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
@@ -40,7 +36,6 @@ from holdfast.workloads.images.service import app
 from holdfast.workloads.images.variants import Variant
 
 MB = 10**6
-HOLDFAST = ("-m", "holdfast.cli")
 APP = "holdfast.workloads.images:app"
 PROCESSING, UPLOAD, SMALL_THREE, SMALL_NINE = (
     "processing, of a loop with Pillow",
@@ -50,7 +45,7 @@ PROCESSING, UPLOAD, SMALL_THREE, SMALL_NINE = (
 )
 THROUGHPUT_MIN, UPLOAD_MIN, SMALL_MAX_MS = 0.9, 0.7, 3.0
 LOOP, SYNCED, SERVICE = "loop", "loop that syncs", "service"
-START_SECONDS, POLL_SECONDS = 30.0, 0.01
+POLL_SECONDS = 0.01
 UNFINISHED = "SELECT status, count(*) FROM holdfast_images_image WHERE status <> 'completed' GROUP BY status"
 
 
@@ -105,34 +100,6 @@ class Service:
         return images
 
 
-@contextmanager
-def process(folder: Path, *words: str, **variables: str) -> Iterator[None]:
-    with (folder / "log").open("a") as log:
-        command = [sys.executable, *words]
-        running = subprocess.Popen(command, cwd=folder, env=os.environ | variables, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            running.terminate()
-            running.wait()
-
-
-@contextmanager
-def listening(folder: Path, *words: str, **variables: str) -> Iterator[int]:
-    """A server that is told its port."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
-    with process(folder, *(word.format(port=port) for word in words), **variables):
-        give_up = time.monotonic() + START_SECONDS
-        while time.monotonic() < give_up:
-            with socket.socket() as knocking:
-                if knocking.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield port
-
-
 @asynccontextmanager
 async def service(machine: Host, folder: Path, *, works: bool) -> AsyncIterator[Service]:
     async with AsyncExitStack() as stack:
@@ -146,7 +113,7 @@ async def service(machine: Host, folder: Path, *, works: bool) -> AsyncIterator[
             "HOLDFAST_IMAGES_STORAGE_URL": str(folder / "objects"),
         }
         serve = (*HOLDFAST, "serve", "--app", APP, "--port", "{port}")
-        port = stack.enter_context(listening(folder, *serve, **environment))
+        port = stack.enter_context(listening(folder, *serve, **environment)).port
         if works:
             stack.enter_context(process(folder, *HOLDFAST, "worker", "--app", APP, **environment))
         http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60)
@@ -185,7 +152,7 @@ async def uploads(machine: Host, folder: Path, files: Files, sizes: Sizes) -> di
         ):
             candidates = [
                 Candidate(name, ours.database, _nothing, Uploads(port, files.large).send)
-                for name, port in ((SERVICE, ours.port), (SYNCED, synced), (LOOP, plain))
+                for name, port in ((SERVICE, ours.port), (SYNCED, synced.port), (LOOP, plain.port))
             ]
             return await measure_in_turns("upload", candidates, rounds=sizes.uploads, slices=2)
 

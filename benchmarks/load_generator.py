@@ -68,7 +68,7 @@ async def load(order: dict[str, Any]) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     clients = []
     for number in range(count):
-        own = requests[number % len(requests) :] + requests[: number % len(requests)]
+        own = requests[number::count] or requests  # no two clients send the same one, if there are enough
         _, client = await loop.create_connection(lambda own=own: Client(own, status), "127.0.0.1", order["port"])
         clients.append(client)
     begin = time.perf_counter()

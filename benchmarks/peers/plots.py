@@ -108,7 +108,7 @@ def _recoveries(peers: Peers, watched: float) -> list[Row]:
 
 def bars(title: str, series: Sequence[str], rows: list[Row]) -> str:
     """One bar for each value of a row; the second of a row is lighter."""
-    longest = max((max(row.values) for row in rows), default=1.0)
+    longest = max((max(row.values) for row in rows), default=0.0) or 1.0  # CPU times of a quick run may all be 0
 
     def drawn(top: float, row: Row) -> Iterator[str]:
         for place, (value, shown) in enumerate(zip(row.values, row.shown, strict=True)):

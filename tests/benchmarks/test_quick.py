@@ -13,6 +13,7 @@ import pytest
 from benchmarks import (
     core,
     dispatch,
+    generation,
     hints,
     hooks,
     http,
@@ -143,6 +144,13 @@ def test_the_image_benchmark_measures_every_figure(store: str, tmp_path: Path) -
     aims = [result["figure"] for result in results if result["reached"] is not None]
     assert aims == [images.UPLOAD.format(1), images.PROCESSING, images.SMALL_THREE, images.SMALL_NINE]
     assert all(len(result["service"]["rounds"]) == 1 for result in results)
+
+
+def test_the_generation_benchmark_measures_every_figure(store: str, tmp_path: Path) -> None:
+    rounds, *figures = results_of(generation, store, tmp_path)
+    assert list(rounds["rounds"]) == [generation.JOBS, generation.GENERATIONS, generation.ONE_USER]
+    assert [figure["target"] for figure in figures] == [generation.SHARE_MIN, None, generation.PAGE_MAX]
+    assert all(figure["value"] > 0 for figure in figures)
 
 
 def test_the_remote_worker_benchmark_compares_it_with_a_local_worker(store: str, tmp_path: Path) -> None:
