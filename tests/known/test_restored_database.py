@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -14,9 +15,11 @@ import pytest
 from holdfast.assembly.engine import open_engine
 from holdfast.engine import Engine
 from holdfast.engine.insert import checked
+from holdfast.ids import Ids
 from holdfast.model import JobType, NewJob
 from holdfast.settings import Settings
-from holdfast.store.identity import IdentityTracker, read_identity
+from holdfast.store import sqlite
+from holdfast.store.identity import IdentityTracker, inode_of, read_identity
 from holdfast.store.migrate import migrate, sqlite_path
 from tests.conftest import administer
 from tests.engine.steps import ask
@@ -114,6 +117,34 @@ async def test_a_running_process_drops_its_caches_after_a_restore(
         assert (await engine.reads.snapshot(theirs.policy)).policy.max_lost == 3
         made = await engine.create(NewJob(type="echo", tenant="a"))
         assert await lane_of(engine, made.id) == [("a", "fast", "echo")], "as it was declared, though that was lost"
+
+
+@pytest.mark.parametrize("moment", ["before it is open", "after it is open"])
+def test_a_connection_has_the_file_that_is_at_the_path(
+    fresh_sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The file is replaced while a thread of a running process opens it."""
+    path, backup = sqlite_path(fresh_sqlite_url), tmp_path / "backup.db"
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
+        target.execute("CREATE TABLE of_the_backup (id INTEGER)")
+        source.execute("CREATE TABLE made_later (id INTEGER)")
+    opened, replaced = sqlite3.connect, False
+
+    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+        nonlocal replaced
+        first, replaced = not replaced, True
+        if first and moment == "before it is open":
+            restore(backup, path)
+        connection = opened(*args, **options)
+        if first and moment == "after it is open":
+            restore(backup, path)
+        return connection
+
+    monkeypatch.setattr("holdfast.store.sqlite.sqlite3.connect", connect)
+    with closing(sqlite.connect(path, Ids())) as connection:
+        assert connection.file == inode_of(path)
+        assert connection.execute("SELECT count(*) FROM of_the_backup").fetchone() == (0,)
 
 
 async def test_a_running_process_continues_on_a_replaced_sqlite_file(

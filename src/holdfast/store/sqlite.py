@@ -524,12 +524,27 @@ async def _no_op(_: Tx) -> None:
 
 
 def connect(path: Path, ids: Ids) -> SqliteConnection:
-    path.touch(mode=0o600)  # payloads are private; the WAL and lock files get the same mode
+    """To the file that is at the path once it is open: a restore may replace it meanwhile."""
+    while True:
+        path.touch(mode=0o600)  # payloads are private; the WAL and lock files get the same mode
+        file = inode_of(path)
+        try:
+            connection = _connect(path, ids)
+        except sqlite3.Error:
+            if inode_of(path) == file:
+                raise
+            continue
+        if inode_of(path) == file:
+            connection.file = file
+            return connection
+        connection.close()
+
+
+def _connect(path: Path, ids: Ids) -> SqliteConnection:
     connection = sqlite3.connect(
         path, timeout=1, isolation_level=None, check_same_thread=False, cached_statements=512, factory=SqliteConnection
     )
     try:
-        connection.file = inode_of(path)
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
