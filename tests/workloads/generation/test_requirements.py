@@ -3,11 +3,8 @@
 Those that no other test shows as a whole are shown here, on the service with a worker that the test moves by hand.
 """
 
-import ast
 import hashlib
-import re
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from tests.engine.steps import ask, held, stored, sweep
 from tests.server.steps import ADMIN
 from tests.store import by_hand
 from tests.workloads.generation.steps import BLOCKED, Service, Sets
+from tests.workloads.requirements import RequirementsTable
 
 HERE, PURE = "tests/workloads/generation", "tests/pure/test_lifecycles.py"
 
@@ -155,33 +153,11 @@ MAX_RETRIES = GENERATION.policy.max_attempts - 1
 
 
 def test_every_requirement_is_shown_by_a_test_that_exists() -> None:
-    assert sorted(SHOWN) == [*range(1, 30)]
-    here = docstrings(Path(__file__))
-    for number, names in SHOWN.items():
-        assert names
-        for name in names:
-            path, separator, function = name.rpartition("::")
-            found = docstrings(Path(__file__).parents[3] / path) if separator else here
-            assert function in found, f"R004-{number}: {name}"
+    RequirementsTable("R004", SHOWN, __file__).check_tests_exist(last=29)
 
 
 def test_the_tests_of_this_file_name_what_they_show() -> None:
-    for name, text in docstrings(Path(__file__)).items():
-        assert numbers(text) == {number for number, shown in SHOWN.items() if name in shown}, name
-
-
-@cache
-def docstrings(path: Path) -> dict[str, str]:
-    """Of each test in the file."""
-    body = ast.parse(path.read_text()).body
-    functions = [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {node.name: ast.get_docstring(node) or "" for node in functions if node.name.startswith("test_")}
-
-
-def numbers(text: str) -> set[int]:
-    """`R004-3, R004-6..8`: 3, 6, 7 and 8."""
-    ranges = re.findall(r"R004-(\d+)(?:\.\.(\d+))?", text)
-    return {number for first, last in ranges for number in range(int(first), int(last or first) + 1)}
+    RequirementsTable("R004", SHOWN, __file__).check_docstrings()
 
 
 # -- a worker that the test moves --------------------------------------------------------------------------------------

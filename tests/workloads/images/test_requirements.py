@@ -4,15 +4,12 @@ Most are shown here, on the image service: with a server and workers that the te
 deployment (`Story`), whose metrics and logs are read as operators read them.
 """
 
-import ast
 import asyncio
 import logging
-import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +44,7 @@ from tests.worker.in_process import working
 from tests.worker.test_metrics import LIST, Page, check_form
 from tests.workloads.images.deployment import HINTS, SMALL, Story, Told, story_of
 from tests.workloads.images.steps import Service, Sets, picture
+from tests.workloads.requirements import RequirementsTable
 
 IMAGE_TESTS, WORKER_TESTS, SERVER_TESTS = "tests/workloads/images", "tests/worker", "tests/server"
 
@@ -237,33 +235,11 @@ LOCK_SECONDS = 600
 
 
 def test_every_requirement_is_shown_by_a_test_that_exists() -> None:
-    assert sorted(SHOWN) == [*range(1, 73)]
-    here = docstrings(Path(__file__))
-    for number, names in SHOWN.items():
-        assert names
-        for name in names:
-            path, separator, function = name.rpartition("::")
-            found = docstrings(Path(__file__).parents[3] / path) if separator else here
-            assert function in found, f"R000-{number}: {name}"
+    RequirementsTable("R000", SHOWN, __file__).check_tests_exist(last=72)
 
 
 def test_the_tests_of_this_file_name_what_they_show() -> None:
-    for name, text in docstrings(Path(__file__)).items():
-        assert numbers(text) == {number for number, shown in SHOWN.items() if name in shown}, name
-
-
-@cache
-def docstrings(path: Path) -> dict[str, str]:
-    """Of each test in the file."""
-    body = ast.parse(path.read_text()).body
-    functions = [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {node.name: ast.get_docstring(node) or "" for node in functions if node.name.startswith("test_")}
-
-
-def numbers(text: str) -> set[int]:
-    """`R000-3, R000-6..8`: 3, 6, 7 and 8."""
-    ranges = re.findall(r"R000-(\d+)(?:\.\.(\d+))?", text)
-    return {number for first, last in ranges for number in range(int(first), int(last or first) + 1)}
+    RequirementsTable("R000", SHOWN, __file__).check_docstrings()
 
 
 # -- a server, and workers that the test moves -------------------------------------------------------------------------
