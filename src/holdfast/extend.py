@@ -163,6 +163,7 @@ class Extension(Definitions):
         self.checks: list[Probe] = []
         self.health_fields: list[Probe] = []
         self._explanations: list[Any] = []
+        self._startup: list[Callable[[], Awaitable[object]]] = []
         self.metrics = Metrics(name)
         self.routes: list[Route] = []
         self.mounts: list[Mount] = []
@@ -470,6 +471,18 @@ class Extension(Definitions):
             self.tasks.append(Task(self.name, name, float(every), function))
 
         return self._decorator("maintenance function", 1, "invalid_maintenance", add)
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def startup(self, function: _Function) -> _Function:
+        """An async function of nothing, called before a server handles requests and before a worker claims jobs:
+        `holdfast dev` is both. Child processes and other commands do not call it. Raise `Invalid` for a setting that
+        the process must not start with."""
+        return self._register("startup function", function, 0, "invalid_hook", self._startup.append)
+
+    async def start(self) -> None:
+        for function in self._startup:
+            await function()
 
     # -- doctor, /health and why ------------------------------------------------------------------------------
 

@@ -188,6 +188,11 @@ async def open_all(settings: Settings, app: AppParts) -> OpenEngine:
     return OpenEngine(engine, Batcher(engine.create_gathered), notifier=notifier, dispatch=dispatch)
 
 
+async def start_extensions(extensions: Iterable[Extension]) -> None:
+    for extension in extensions:
+        await extension.start()
+
+
 def extension_maintenance(
     engine: Engine, clock: Clock, ids: Ids, extensions: Iterable[Extension]
 ) -> ExtensionMaintainer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Hashable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from holdfast.assembly.engine import AppParts, OpenEngine, extension_maintenance, open_all, retention
+from holdfast.assembly.engine import AppParts, OpenEngine, extension_maintenance, open_all, retention, start_extensions
 from holdfast.background import Loop, Loops
 from holdfast.batching import Batcher, SplitBatcher
 from holdfast.clock import Clock
@@ -57,6 +57,7 @@ def _creates_of(engine: Engine) -> SplitBatcher[CheckedJob, Created]:
 async def open_server(settings: Settings, app: AppParts, *, allow_local: bool) -> AsyncIterator[ServerState]:
     """Yields when the server can handle requests; its background loops run until the context ends."""
     clock, ids = app.clock, app.ids
+    await start_extensions(app.extensions)
     async with AsyncExitStack() as stack:
         opened = await open_all(settings, app)
         stack.push_async_callback(opened.close)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.assembly.engine import extension_maintenance, retention
+from holdfast.assembly.engine import extension_maintenance, retention, start_extensions
 from holdfast.assembly.startup_log import log_startup_warnings
 from holdfast.background import Loop, Loops
 from holdfast.client.client import Client
@@ -87,6 +87,7 @@ async def work(app: App, options: WorkerOptions, *, stop: asyncio.Event, on_read
     async with contextlib.AsyncExitStack() as stack:
         heartbeater = options.heartbeater or await spawn_heartbeater(options.server)
         stack.push_async_callback(heartbeater.close)
+        await start_extensions(app.extensions.values())
         opening = (
             _server_backend(app, options, slots) if options.server else _database_backend(app, options, slots, loops)
         )

@@ -259,5 +259,5 @@ async def test_a_plug_in_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_unknown_plug_in_is_an_error_that_lists_the_installed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
-    with pytest.raises(Invalid, match="'lenient' is not installed; there is: rules, strict"):
+    with pytest.raises(Invalid, match="there is no moderator 'lenient'; installed: rules, strict"):
         load_moderator(Settings(moderator="lenient"), refuses=refuses, monotonic=Time())

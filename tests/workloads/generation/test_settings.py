@@ -7,11 +7,15 @@ import pytest
 from holdfast.errors import Invalid
 from holdfast.extension_settings import SettingsSection
 from holdfast.settings import load_section
+from holdfast.workloads.generation import ext
 from holdfast.workloads.generation.checks import plug_ins_are_installed
 from holdfast.workloads.generation.manifest import manifest
 from holdfast.workloads.generation.settings import Settings
+from tests.cli.processes import holdfast
 from tests.worker.in_process import until
 from tests.workloads.generation.steps import ON_SQLITE, Service, Sets
+
+APP = "holdfast.workloads.generation:app"
 
 
 def read(**settings: str) -> Settings:
@@ -35,30 +39,12 @@ def read(**settings: str) -> Settings:
         ({"webhook_secret": "short"}, "HOLDFAST_GENERATION_WEBHOOK_SECRET: a webhook secret must have 16 bytes"),
         ({"webhook_secret": "whsec_!"}, "HOLDFAST_GENERATION_WEBHOOK_SECRET: "),
         ({"allow_networks": "10.1.0.0/16, x"}, "HOLDFAST_GENERATION_ALLOW_NETWORKS: 'x' is not a network"),
-        ({"blocklist_file": "/none"}, "HOLDFAST_GENERATION_BLOCKLIST_FILE: /none cannot be read"),
-        ({"allowlist_file": "/none"}, "HOLDFAST_GENERATION_ALLOWLIST_FILE: /none cannot be read"),
-        ({"blocked_images_file": "/none"}, "HOLDFAST_GENERATION_BLOCKED_IMAGES_FILE: /none cannot be read"),
         ({"cost": "-1"}, "HOLDFAST_GENERATION_COST"),
     ],
 )
 def test_a_setting_that_cannot_work_is_an_error(settings: dict[str, str], message: str) -> None:
     with pytest.raises(Invalid, match=message):
         read(**settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("blocklist_file", "one\n/(/\n", ":2: the pattern is invalid"),
-        ("allowlist_file", "/a/\n", ":1: a pattern cannot be allowed"),
-        ("blocked_images_file", "abc\n", ":1: neither a SHA-256 digest"),
-    ],
-)
-def test_a_list_that_is_invalid_is_an_error_with_its_line(tmp_path: Path, name: str, text: str, message: str) -> None:
-    file = tmp_path / "list.txt"
-    file.write_text(text)
-    with pytest.raises(Invalid, match=f"HOLDFAST_GENERATION_{name.upper()}: .*list.txt{message}"):
-        read(**{name: str(file)})
 
 
 UNUSABLE = {
@@ -128,3 +114,56 @@ async def test_requests_wait_for_a_missing_plug_in(
         await until(has_failed)
     error = (await service.generation(accepted["generationId"]))["error"]
     assert error == {"code": f"{name}_unavailable", "message": message}
+
+
+# -- what servers and workers check when they start --------------------------------------------------------------------
+
+
+def broken(folder: Path, name: str) -> str:
+    """A value of the setting that no process should start with."""
+    value = "unheard-of"
+    if name.endswith("_file"):
+        file = folder / "list.txt"
+        file.write_text({"blocklist_file": "one\n/(/", "allowlist_file": "/a/", "blocked_images_file": "abc"}[name])
+        value = str(file)
+    return value
+
+
+def write_settings(folder: Path, name: str) -> None:
+    value = broken(folder, name)
+    (folder / "holdfast.toml").write_text(f"[generation]\n{name} = '{value}'\n")
+
+
+BROKEN = {
+    "blocklist_file": "list.txt:2: the pattern is invalid",
+    "allowlist_file": "list.txt:1: a pattern cannot be allowed",
+    "blocked_images_file": "list.txt:1: neither a SHA-256 digest",
+    "moderator": "there is no moderator 'unheard-of'; installed: rules",
+    "classifier": "there is no classifier 'unheard-of'; installed: openai",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_servers_and_workers_do_not_start_with_what_is_broken(
+    generation_settings: Sets, tmp_path: Path, name: str
+) -> None:
+    generation_settings(**{name: broken(tmp_path, name)})
+    with pytest.raises(Invalid, match=f"HOLDFAST_GENERATION_{name.upper()}: .*{BROKEN[name]}"):
+        await ext.start()
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",), ("dev", "--port", "0")])
+@pytest.mark.parametrize("name", ["blocklist_file", "moderator"])
+def test_the_command_says_what_is_broken(tmp_path: Path, command: tuple[str, ...], name: str) -> None:
+    write_settings(tmp_path, name)
+    ended = holdfast(*command, "--app", APP, folder=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert f"HOLDFAST_GENERATION_{name.upper()}: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("jobs", "list"), ("queues", "pause", "generation"), ("credits", "show", "ann")])
+def test_other_commands_work_with_a_broken_list(tmp_path: Path, command: tuple[str, ...]) -> None:
+    write_settings(tmp_path, "blocklist_file")
+    ended = holdfast(*command, "--app", APP, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr

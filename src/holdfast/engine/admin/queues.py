@@ -45,6 +45,10 @@ def _queue(name: tuple[str, str], counted: list[Row], paused: Row | None) -> Que
     )
 
 
+async def is_paused(tx: Tx, queue: str, tenant: str) -> bool:
+    return any((row["tenant"], row["name"]) == (tenant, queue) for row in await tx.all(q.paused_queues))
+
+
 async def pause(tx: Tx, queue: str, *, tenant: str = "default", by: str | None = None) -> None:
     if by is not None:
         check_name(by, "paused_by")

@@ -10,6 +10,7 @@ import msgspec
 from starlette.datastructures import FormData, Headers
 
 from holdfast.engine import Created
+from holdfast.engine.admin.queues import is_paused
 from holdfast.engine.cancel import Canceling
 from holdfast.engine.insert import checked
 from holdfast.errors import HoldfastError, Invalid
@@ -124,6 +125,10 @@ class Request(OneTransaction):
         if self._tx is None:
             return await self._server.cancel(job_id, self.caller.tenant, reason)
         return await self._server.engine.within(self._tx).cancel(job_id, reason=reason, tenant=self.caller.tenant)
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether an operator has paused this queue of the caller's tenant."""
+        return await self.read(lambda tx: is_paused(tx, queue, self.caller.tenant))
 
     async def enqueue(self, job: MakesJobs | NewJob | str, /, *args: Any, **kwargs: Any) -> Created:
         """A job of the caller's tenant: of a job type of the app with its arguments, or of a type by its name.

@@ -52,7 +52,7 @@ async def plug_ins_are_installed() -> Checked:
             await classifier.close()
         moderator()
     except Invalid as error:
-        return fail(error.message, "install it, or correct the setting, and start the processes again")
+        return fail(error.message, "correct the settings, or install the plug-in, and start the processes again")
     return ok(f"classifier of prompts: {ext.settings.classifier or 'none'}; moderator: {ext.settings.moderator}")
 
 

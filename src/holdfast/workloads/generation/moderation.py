@@ -70,5 +70,5 @@ def load_moderator(
     installed = {each.name: each for each in entry_points(group=GROUP)}
     if settings.moderator not in installed:
         names = ", ".join(["rules", *sorted(installed)])
-        raise Invalid(f"HOLDFAST_GENERATION_MODERATOR {settings.moderator!r} is not installed; there is: {names}")
+        raise Invalid(f"there is no moderator {settings.moderator!r}; installed: {names}")
     return cast(Moderator, installed[settings.moderator].load()(settings))

@@ -82,7 +82,7 @@ class Settings(msgspec.Struct):
     ] = ""
 
     def __post_init__(self) -> None:
-        """What is wrong is found when a process starts, not by the first request."""
+        """Lists and plug-ins are checked only where they are needed, when servers and workers start."""
         for name in ("openai_url", "poll_url", "classifier_url", "public_url"):
             if not re.fullmatch(f"|{_URL}", getattr(self, name)):
                 raise ValueError(
@@ -104,7 +104,6 @@ class Settings(msgspec.Struct):
         if self.webhook_secret:
             self._check("webhook_secret", lambda secret: sign(secret, "", 0, b""))
         self._check_addresses()
-        self._check_files()
         self.zone()
 
     def _check_addresses(self) -> None:
@@ -115,16 +114,6 @@ class Settings(msgspec.Struct):
             for name in urls:
                 self._check(name, lambda url: EgressRules(trusted=[url]))
             self._check("allow_networks", lambda _: EgressRules(allow=self.networks))
-
-    def _check_files(self) -> None:
-        """They have to be valid when a process starts; later, an invalid version leaves the one before it in force."""
-        if self.blocklist_file or self.allowlist_file or self.blocked_images_file:
-            from holdfast.workloads.generation.blocked_images import parse_hashes
-            from holdfast.workloads.generation.guard.lists import ListFile, parse_allowlist, parse_blocklist
-
-            self._check("blocklist_file", lambda path: ListFile(path, parse_blocklist))
-            self._check("allowlist_file", lambda path: ListFile(path, parse_allowlist))
-            self._check("blocked_images_file", lambda path: ListFile(path, parse_hashes))
 
     def _check(self, name: str, check: Callable[[str], object]) -> None:
         try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from holdfast.extend import Request, Tx
 from holdfast.workloads.generation.extension import ext
+from holdfast.workloads.generation.jobs import QUEUE
 from holdfast.workloads.generation.views import GenerationView
 
 COUNTED_MAX = 1000
 RECENT, RECENT_SECONDS = 20, 3600
+
+Span = tuple[datetime, datetime]
 
 
 async def with_queue_position(request: Request, row: Any, view: GenerationView) -> GenerationView:
@@ -26,13 +30,20 @@ async def with_queue_position(request: Request, row: Any, view: GenerationView) 
     ahead, runs = await request.read(look)
     if ahead >= COUNTED_MAX:  # how many there are is not known
         return view
-    eta = eta_seconds(ahead + 1, [(run["started_at"], run["finished_at"]) for run in runs])
+    eta = None if await request.is_paused(QUEUE) else eta_seconds(ahead + 1, [_span(run) for run in runs])
     return msgspec.structs.replace(view, queue_position=ahead + 1, eta_seconds=eta)
 
 
-def eta_seconds(position: int, runs: list[tuple[Any, Any]]) -> float | None:
-    """The pace at which the last ones ended, by how long it took from the first start to the last end."""
+def _span(run: Any) -> Span:
+    return run["started_at"], run["finished_at"]
+
+
+def eta_seconds(position: int, runs: list[Span]) -> float | None:
+    """The pace at which the last ones ended, while any of them ran."""
     if not runs:
         return None
-    took: float = (max(ended for _, ended in runs) - min(began for began, _ in runs)).total_seconds()
-    return round(position * took / len(runs), 1)
+    busy, until = timedelta(), min(began for began, _ in runs)
+    for began, ended in sorted(runs):
+        busy += max(ended - max(began, until), timedelta())
+        until = max(until, ended)
+    return round(position * busy.total_seconds() / len(runs), 1)

@@ -29,7 +29,7 @@ class _Answer(msgspec.Struct):
 
 def make(settings: Settings) -> OpenAIClassifier:
     if not settings.classifier_url:
-        raise Invalid("HOLDFAST_GENERATION_CLASSIFIER is openai: set HOLDFAST_GENERATION_CLASSIFIER_URL")
+        raise Invalid("set HOLDFAST_GENERATION_CLASSIFIER_URL, the address of its API")
     return OpenAIClassifier(settings.classifier_url, settings.classifier_key)
 
 
