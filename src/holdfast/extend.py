@@ -75,6 +75,7 @@ __all__ = [
     "CommandCall",
     "CommandGroup",
     "CreateRequest",
+    "Created",
     "Defer",
     "Extension",
     "FormPart",

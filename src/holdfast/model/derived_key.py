@@ -15,6 +15,7 @@ from holdfast.model.json import encode
 from holdfast.model.names import quoted
 
 WITHIN_SECONDS = 120.0  # the current minute and the one before
+DERIVED = "derived-"  # begins these keys, and none that a client sends over HTTP
 
 
 def derived_key(subject: str, *request: Any) -> str:
@@ -29,7 +30,7 @@ def derived_key(subject: str, *request: Any) -> str:
         raise InvalidField("a derived key needs a request beside its subject", field="idempotency_key")
     encode([*request], "payload", max_bytes=PAYLOAD_BYTES_MAX)
     asked = msgspec.json.encode([subject, [_normal(part) for part in request]], order="sorted")
-    return f"derived-{hashlib.sha256(asked).hexdigest()}"
+    return f"{DERIVED}{hashlib.sha256(asked).hexdigest()}"
 
 
 def with_derived_key(job: NewJob, subject: str, *request: Any, within_seconds: float = WITHIN_SECONDS) -> NewJob:
@@ -43,6 +44,12 @@ def with_derived_key(job: NewJob, subject: str, *request: Any, within_seconds: f
         key_is_derived=True,
         policy={**policy, **(job.policy or {})},
     )
+
+
+def check_key_of_client(key: str | None) -> None:
+    """A client that can guess the request of another user must not use its key first."""
+    if key is not None and key.startswith(DERIVED):
+        raise InvalidField(f"idempotency keys that begin with {DERIVED!r} are reserved", field="idempotency_key")
 
 
 def _normal(value: Any) -> Any:

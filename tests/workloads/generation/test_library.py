@@ -1,5 +1,6 @@
 """The library: the images of a user, how they are found, marked, downloaded and deleted."""
 
+import asyncio
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -355,3 +356,17 @@ async def test_an_image_whose_file_is_lost_is_404(service: Service) -> None:
     assert (await service.ask("DELETE", f"/assets/{asset['assetId']}")).status_code == 204
     async with service.working():
         await until(lambda: service.files() == [])
+
+
+async def test_changes_of_one_image_at_once(service: Service) -> None:
+    """Also while it is deleted: a later change finds nothing."""
+    first, second = await filled(service, "one", "two")
+    path = f"/assets/{first['assetId']}"
+    changes = [service.ask("PATCH", path, json={"tags": ["a", "b"]}) for _ in range(10)]
+    assert {answer.status_code for answer in await asyncio.gather(*changes)} == {200}
+    path = f"/assets/{second['assetId']}"
+    mixed = [service.ask("PATCH", path, json={"tags": ["a", "b"]}) for _ in range(10)]
+    mixed[5:5] = [service.ask("DELETE", path) for _ in range(3)]
+    statuses = [answer.status_code for answer in await asyncio.gather(*mixed)]
+    assert statuses.count(204) == 1
+    assert set(statuses) <= {200, 204, 404}

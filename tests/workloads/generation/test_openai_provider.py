@@ -160,6 +160,8 @@ async def test_an_error_has_a_code_and_says_whether_retrying_helps(stub: Provide
         {"error": {"code": "contentFilter"}},
         {"code": "NSFW"},
         {"detail": {"code": "content_filter"}},
+        {"error": {"code": None, "message": "Your request was rejected as a result of our safety system."}},
+        {"error": {"message": "It does not comply with our content policy.", "type": "invalid_request_error"}},
     ],
 )
 async def test_verdicts_of_safety_systems_are_rejections(
@@ -168,6 +170,11 @@ async def test_verdicts_of_safety_systems_are_rejections(
     stub.creates = [status(code, body)]
     failed = await failure_of(provider)
     assert (failed.code, failed.kind, failed.definite) == ("provider_rejected", "rejected", True)
+
+
+async def test_a_complaint_about_a_parameter_is_no_verdict(provider: Provider, stub: ProviderStub) -> None:
+    stub.creates = [status(400, {"error": {"code": None, "message": "Unknown parameter: 'moderation'."}})]
+    assert (await failure_of(provider)).code == "provider_refused"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Following generations: pages, the place in the queue, events, and how they are canceled."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.server.event_reader import Said, watching
 from tests.server.steps import ADMIN
 from tests.worker.in_process import until
 from tests.workloads.generation.provider_stub import ProviderStub, image_base64, provider_stub, silent, status
-from tests.workloads.generation.steps import ON_SQLITE, Service, Sets
+from tests.workloads.generation.steps import ON_SQLITE, START, Service, Sets
 
 
 def ids(page: dict[str, Any]) -> list[str]:
@@ -127,8 +128,20 @@ async def test_the_wait_is_estimated_from_the_last_ones(service: Service, stub: 
         await service.made(f"number {n}", provider="openai")
     waiting = await several(service, 2)
     assert [(await service.generation(id_))["etaSeconds"] for id_ in waiting] == [10, 20]
+    service.clock.advance(600)  # nothing runs
+    assert (await service.generation(waiting[0]))["etaSeconds"] == 10
+    await service.served.engine.queues.pause("generation")
+    assert "etaSeconds" not in await service.generation(waiting[0])
+    await service.served.engine.queues.resume("generation")
+    assert (await service.generation(waiting[0]))["etaSeconds"] == 10
     service.clock.advance(3601)
     assert "etaSeconds" not in await service.generation(waiting[0]), "that was long ago"
+
+
+def test_the_pace_is_that_of_the_time_in_which_any_ran() -> None:
+    spans = [(0, 10), (5, 12), (100, 104), (101, 103), (200, 206)]
+    runs = [(START + timedelta(seconds=began), START + timedelta(seconds=ended)) for began, ended in spans]
+    assert waiting.eta_seconds(2, runs) == waiting.eta_seconds(2, runs[::-1]) == 2 * (12 + 4 + 6) / 5
 
 
 def advances(service: Service, seconds: float) -> Callable[[Any], None]:

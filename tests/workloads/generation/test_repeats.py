@@ -1,11 +1,14 @@
 """A request that is repeated within the minute, or with its key, is the same generation and costs nothing more."""
 
+import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.engine.steps import ask
 from tests.workloads.generation.steps import BLOCKED, ON_SQLITE, START, Service, Sets
 
 RESERVED_ONCE = (100, 1, 99)
@@ -185,6 +188,8 @@ async def test_a_key_with_another_request_is_422(service: Service) -> None:
     assert await service.rejected("another", key="poster") == reused
     assert await service.rejected(count=2, key="poster") == reused
     assert await service.rejected(seed=1, key="poster") == reused
+    said = (await service.create("another", key="poster")).json()["detail"]
+    assert said == "this Idempotency-Key was used for another request; use a new one"
     assert (service.rows(), await service.credits()) == (rows, has)
     assert await service.accepted(key="poster") == first
 
@@ -218,3 +223,25 @@ async def test_an_invalid_key_is_422(service: Service) -> None:
         answer = await service.ask("POST", "/generations", json={"prompt": "a"}, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_idempotency_key")
     assert service.rows() == before
+
+
+async def test_nobody_can_use_the_key_of_another_user_first(service: Service) -> None:
+    """Keys that are derived from requests could be computed, and are reserved; those of `Idempotency-Key` cannot."""
+    alice, bob = await service.user("alice"), await service.user("bob")
+    first = await alice.accepted()
+    assert (await key_of(service, first)).startswith("derived-")
+    body = {"jobType": "GENERATION_RUN", "payload": {"prompt": "x"}, "idempotencyKey": f"derived-{'0' * 64}"}
+    answer = await bob.ask("POST", "/jobs", json=body)
+    assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (
+        *(422, "invalid_field"),
+        "idempotencyKey",
+    )
+    of_header = await alice.accepted("with a key", key="poster")
+    guess = hashlib.sha256(msgspec.json.encode(["alice", "poster"])).hexdigest()
+    assert await key_of(service, of_header) != f"generation-{guess}"
+
+
+async def key_of(service: Service, generation: dict[str, Any]) -> str:
+    query = "SELECT idempotency_key FROM holdfast_jobs WHERE id = :id"
+    [row] = await ask(service.served.engine, query, id=generation["jobId"])
+    return str(row["idempotency_key"])

@@ -26,117 +26,117 @@ from tests.workloads.requirements import RequirementsTable
 HERE, PURE = "tests/workloads/generation", "tests/pure/test_lifecycles.py"
 
 # A name alone is a test of this file.
-SHOWN: dict[int, tuple[str, ...]] = {
-    1: (
+SHOWN: dict[str, tuple[str, ...]] = {
+    "R004-1": (
         "test_the_api_and_the_database_have_these_six_states",
         f"{PURE}::test_a_lifecycle_has_exactly_the_state_names_of_its_document",
     ),
-    2: (
+    "R004-2": (
         "test_the_transitions_are_these_and_no_others",
         "test_a_queued_generation_is_rejected_when_the_lists_have_changed",
         f"{HERE}/test_refusals.py::test_a_word_that_was_listed_meanwhile_rejects_at_dispatch",
     ),
-    3: ("test_the_transitions_are_these_and_no_others", "test_a_worker_takes_generations_through_each_state"),
-    4: (
+    "R004-3": ("test_the_transitions_are_these_and_no_others", "test_a_worker_takes_generations_through_each_state"),
+    "R004-4": (
         "test_what_has_ended_never_moves_again",
         "test_an_image_of_the_provider_is_stored_listed_and_linked",
     ),
-    5: (
+    "R004-5": (
         "test_the_transitions_are_these_and_no_others",
         "test_a_worker_takes_generations_through_each_state",
         f"{PURE}::test_a_retry_is_claimed_directly_or_queued_as_its_document_says",
     ),
-    6: (
+    "R004-6": (
         "test_what_has_ended_never_moves_again",
         "test_a_queued_generation_is_rejected_when_the_lists_have_changed",
         f"{HERE}/test_provider_faults.py::test_a_verdict_of_the_provider_is_a_rejection",
     ),
-    7: (
+    "R004-7": (
         "test_what_has_ended_never_moves_again",
         "test_failures_are_retried_with_growing_pauses_until_none_is_left",
         f"{HERE}/test_ledger.py::test_a_redrive_reserves_again_and_the_request_counts_both",
     ),
-    8: (
+    "R004-8": (
         "test_a_request_is_a_job_with_reserved_credits",
         f"{HERE}/test_http.py::test_a_generation_is_made",
         f"{HERE}/test_generic_jobs.py::test_a_job_is_a_generation_of_the_caller",
     ),
-    9: (
+    "R004-9": (
         "test_a_request_passes_all_guards_or_leaves_nothing",
         f"{HERE}/test_refusals.py::test_a_blocked_prompt_leaves_one_audit_entry",
         f"{HERE}/test_generic_jobs.py::test_guards_and_their_audit_are_the_same",
     ),
-    10: (
+    "R004-10": (
         "test_a_request_passes_all_guards_or_leaves_nothing",
         f"{HERE}/test_refusals.py::test_the_quota_of_a_day",
         f"{HERE}/test_refusals.py::test_the_quota_of_a_month",
     ),
-    11: (
+    "R004-11": (
         "test_the_key_is_made_of_user_prompt_parameters_and_minute",
         f"{HERE}/test_repeats.py::test_a_double_click_is_one_generation",
     ),
-    12: (
+    "R004-12": (
         "test_a_request_is_a_job_with_reserved_credits",
         f"{HERE}/test_ledger.py::test_a_generation_reserves_and_its_success_commits_what_was_made",
         f"{HERE}/test_ledger.py::test_a_batch_is_reserved_as_a_whole_or_not_at_all",
     ),
-    13: ("test_each_pickup_has_its_start",),
-    14: ("test_heartbeats_keep_a_generation_and_silence_loses_it",),
-    15: (
+    "R004-13": ("test_each_pickup_has_its_start",),
+    "R004-14": ("test_heartbeats_keep_a_generation_and_silence_loses_it",),
+    "R004-15": (
         f"{HERE}/test_openai_provider.py::test_an_image_is_downloaded_without_the_key_of_the_api",
         f"{HERE}/test_poll_provider.py::test_an_order_is_created_and_polled",
         f"{HERE}/test_execution.py::test_images_are_made_stored_and_charged_once",
     ),
-    16: (
+    "R004-16": (
         "test_an_image_of_the_provider_is_stored_listed_and_linked",
         f"{HERE}/test_execution.py::test_images_are_made_stored_and_charged_once",
     ),
-    17: ("test_an_image_of_the_provider_is_stored_listed_and_linked",),
-    18: ("test_an_image_of_the_provider_is_stored_listed_and_linked",),
-    19: (
+    "R004-17": ("test_an_image_of_the_provider_is_stored_listed_and_linked",),
+    "R004-18": ("test_an_image_of_the_provider_is_stored_listed_and_linked",),
+    "R004-19": (
         "test_failures_are_retried_with_growing_pauses_until_none_is_left",
         f"{HERE}/test_provider_faults.py::test_a_fault_ends_in_its_class",
         f"{HERE}/test_provider_faults.py::test_timeouts_are_retried_with_the_same_key",
         f"{HERE}/test_openai_provider.py::test_an_error_has_a_code_and_says_whether_retrying_helps",
     ),
-    20: ("test_failures_are_retried_with_growing_pauses_until_none_is_left",),
-    21: (
+    "R004-20": ("test_failures_are_retried_with_growing_pauses_until_none_is_left",),
+    "R004-21": (
         "test_failures_are_retried_with_growing_pauses_until_none_is_left",
         f"{PURE}::test_backoff_is_exponential_with_full_jitter_except_for_transcode",
     ),
-    22: ("test_failures_are_retried_with_growing_pauses_until_none_is_left",),
-    23: (
+    "R004-22": ("test_failures_are_retried_with_growing_pauses_until_none_is_left",),
+    "R004-23": (
         "test_failures_are_retried_with_growing_pauses_until_none_is_left",
         f"{HERE}/test_provider_faults.py::test_a_dead_letter_releases_all_credits",
     ),
-    24: (
+    "R004-24": (
         "test_a_rejection_by_the_provider_is_not_refunded",
         f"{HERE}/test_provider_faults.py::test_a_verdict_of_the_provider_is_a_rejection",
         f"{HERE}/test_provider_faults.py::test_a_prediction_that_is_unsafe_is_a_rejection",
         f"{HERE}/test_openai_provider.py::test_verdicts_of_safety_systems_are_rejections",
     ),
-    25: (
+    "R004-25": (
         "test_a_rejection_by_the_provider_is_not_refunded",
         "test_a_queued_generation_is_rejected_when_the_lists_have_changed",
         f"{HERE}/test_ledger.py::test_a_rejection_forfeits_everything",
     ),
-    26: (
+    "R004-26": (
         "test_a_rejection_by_the_provider_is_not_refunded",
         "test_a_queued_generation_is_rejected_when_the_lists_have_changed",
         "test_a_request_passes_all_guards_or_leaves_nothing",
     ),
-    27: (
+    "R004-27": (
         "test_the_key_is_made_of_user_prompt_parameters_and_minute",
         f"{HERE}/test_repeats.py::test_the_minute_and_the_next_one_are_the_same",
         f"{HERE}/test_repeats.py::test_other_parameters_are_another_generation",
         f"{HERE}/test_repeats.py::test_the_same_request_of_two_users_is_two",
     ),
-    28: (
+    "R004-28": (
         "test_a_repeat_gets_the_existing_id_unless_it_failed",
         f"{HERE}/test_repeats.py::test_a_rejected_request_keeps_its_key",
         f"{HERE}/test_repeats.py::test_after_a_dead_letter_the_request_is_a_new_one",
     ),
-    29: (
+    "R004-29": (
         "test_a_repeat_gets_the_existing_id_unless_it_failed",
         "test_the_key_is_made_of_user_prompt_parameters_and_minute",
         f"{HERE}/test_repeats.py::test_a_double_click_is_one_generation",
@@ -153,11 +153,11 @@ MAX_RETRIES = GENERATION.policy.max_attempts - 1
 
 
 def test_every_requirement_is_shown_by_a_test_that_exists() -> None:
-    RequirementsTable("R004", SHOWN, __file__).check_tests_exist(last=29)
+    RequirementsTable(SHOWN, __file__).check_tests_exist(last=29)
 
 
 def test_the_tests_of_this_file_name_what_they_show() -> None:
-    RequirementsTable("R004", SHOWN, __file__).check_docstrings()
+    RequirementsTable(SHOWN, __file__).check_docstrings()
 
 
 # -- a worker that the test moves --------------------------------------------------------------------------------------

@@ -49,42 +49,42 @@ from tests.workloads.requirements import RequirementsTable
 IMAGE_TESTS, WORKER_TESTS, SERVER_TESTS = "tests/workloads/images", "tests/worker", "tests/server"
 
 # A name alone is a test of this file.
-SHOWN: dict[int, tuple[str, ...]] = {
-    1: (
+SHOWN: dict[str, tuple[str, ...]] = {
+    "R000-1": (
         "test_one_declaration_is_the_lifecycle_of_the_database_the_api_and_the_logs",
         "tests/pure/test_declarations.py::test_a_lifecycle_round_trips_through_json",
     ),
-    2: (
+    "R000-2": (
         "test_an_upload_is_a_queued_job_that_survives_its_server",
         f"{IMAGE_TESTS}/test_killed_processes.py::test_an_upload_whose_server_was_killed_is_repeated",
     ),
-    3: ("test_every_attempt_is_recorded",),
-    4: (
+    "R000-3": ("test_every_attempt_is_recorded",),
+    "R000-4": (
         "test_repeated_messages_about_ended_jobs_start_nothing_and_are_deleted",
         "tests/dispatch/test_sqs_dispatch.py::test_an_idle_worker_starts_a_job_when_sqs_delivers_a_hint",
         "tests/dispatch/test_sqs_dispatch.py::test_a_hint_goes_through_sqs_and_the_database_and_is_deleted_after_the_claim",
     ),
-    5: (
+    "R000-5": (
         "test_repeated_messages_about_ended_jobs_start_nothing_and_are_deleted",
         "tests/dispatch/test_sqs_dispatch.py::test_duplicate_late_unknown_and_malformed_messages_are_deleted",
     ),
     **dict.fromkeys(
-        range(6, 11),
+        ("R000-6", "R000-7", "R000-8", "R000-9", "R000-10"),
         (
             "test_a_worker_takes_images_through_each_state",
             "tests/pure/test_lifecycles.py::test_a_lifecycle_has_exactly_the_state_names_of_its_document",
         ),
     ),
     **dict.fromkeys(
-        range(11, 16),
+        ("R000-11", "R000-12", "R000-13", "R000-14", "R000-15"),
         (
             "test_a_worker_takes_images_through_each_state",
             "test_the_transitions_of_a_deployment_are_those_of_the_lifecycle",
         ),
     ),
-    16: ("test_a_waiting_retry_is_ended_by_the_worker_of_a_control_job",),
+    "R000-16": ("test_a_waiting_retry_is_ended_by_the_worker_of_a_control_job",),
     **dict.fromkeys(
-        (17, 18),
+        ("R000-17", "R000-18"),
         (
             "test_the_database_refuses_forbidden_transitions_of_image_jobs",
             "test_an_ended_image_job_is_never_claimed_nor_moved_again",
@@ -92,16 +92,16 @@ SHOWN: dict[int, tuple[str, ...]] = {
         ),
     ),
     **dict.fromkeys(
-        (19, 20, 21),
+        ("R000-19", "R000-20", "R000-21"),
         (
             "test_the_database_refuses_forbidden_transitions_of_image_jobs",
             "test_a_queued_image_job_neither_completes_nor_fails",
             "tests/pure/test_lifecycles.py::test_a_queued_image_job_neither_fails_nor_succeeds_without_running",
         ),
     ),
-    22: ("test_an_upload_is_a_queued_job_that_survives_its_server",),
-    23: ("test_an_upload_is_a_queued_job_that_survives_its_server",),
-    24: (
+    "R000-22": ("test_an_upload_is_a_queued_job_that_survives_its_server",),
+    "R000-23": ("test_an_upload_is_a_queued_job_that_survives_its_server",),
+    "R000-24": (
         "test_a_waiting_retry_is_ended_by_the_worker_of_a_control_job",
         "test_a_deletion_ends_the_job_of_its_image",
         "test_the_worker_of_a_running_image_is_asked_to_stop",
@@ -109,113 +109,113 @@ SHOWN: dict[int, tuple[str, ...]] = {
         "tests/extension/test_control_jobs.py::test_a_handler_in_a_child_process_is_interrupted_by_a_control_job",
     ),
     **dict.fromkeys(
-        (25, 26, 27),
+        ("R000-25", "R000-26", "R000-27"),
         (
             "test_no_request_of_a_client_moves_a_job",
             "tests/pure/test_lifecycles.py::test_neither_client_nor_api_starts_finishes_or_fails_a_job",
             "tests/store/test_constraints.py::test_a_move_is_refused_if_its_actor_may_not_make_it",
         ),
     ),
-    **dict.fromkeys(range(28, 32), ("test_a_worker_takes_images_through_each_state",)),
-    32: (
+    **dict.fromkeys(("R000-28", "R000-29", "R000-30", "R000-31"), ("test_a_worker_takes_images_through_each_state",)),
+    "R000-32": (
         "test_a_waiting_retry_is_ended_by_the_worker_of_a_control_job",
         "tests/extension/test_control_jobs.py::test_a_worker_over_http_withdraws_for_the_job_that_it_holds",
         "tests/extension/test_control_jobs.py::test_a_remote_worker_runs_control_jobs_too",
     ),
-    33: (
+    "R000-33": (
         "test_the_transitions_of_a_deployment_are_those_of_the_lifecycle",
         f"{IMAGE_TESTS}/test_http.py::test_a_repeated_upload_with_its_key_is_one_image",
         f"{IMAGE_TESTS}/test_crashes.py::test_a_killed_execution_is_repeated_and_leaves_nothing_behind",
     ),
-    34: (
+    "R000-34": (
         "test_repeated_messages_about_ended_jobs_start_nothing_and_are_deleted",
         "tests/dispatch/test_sqs_dispatch.py::test_duplicate_late_unknown_and_malformed_messages_are_deleted",
     ),
-    35: ("test_of_many_workers_one_claims_an_image",),
-    36: (
+    "R000-35": ("test_of_many_workers_one_claims_an_image",),
+    "R000-36": (
         f"{IMAGE_TESTS}/test_crashes.py::test_a_killed_execution_is_repeated_and_leaves_nothing_behind",
         f"{IMAGE_TESTS}/test_crashes.py::test_an_execution_that_lost_its_lease_does_not_replace_a_newer_result",
     ),
-    37: ("test_an_ended_image_job_is_never_claimed_nor_moved_again",),
-    38: ("test_a_queued_image_job_neither_completes_nor_fails", "test_a_worker_takes_images_through_each_state"),
-    39: ("test_an_image_is_taken_over_when_its_lock_is_ten_minutes_old",),
-    40: ("test_an_image_is_taken_over_when_its_lock_is_ten_minutes_old",),
-    41: ("test_workers_pick_up_queued_retryable_and_expired_images_only",),
-    42: (
+    "R000-37": ("test_an_ended_image_job_is_never_claimed_nor_moved_again",),
+    "R000-38": ("test_a_queued_image_job_neither_completes_nor_fails", "test_a_worker_takes_images_through_each_state"),
+    "R000-39": ("test_an_image_is_taken_over_when_its_lock_is_ten_minutes_old",),
+    "R000-40": ("test_an_image_is_taken_over_when_its_lock_is_ten_minutes_old",),
+    "R000-41": ("test_workers_pick_up_queued_retryable_and_expired_images_only",),
+    "R000-42": (
         "test_of_many_workers_one_claims_an_image",
         "test_the_claim_is_one_update_that_matches_the_job_and_its_state",
         "tests/interleaving/test_interleavings.py::test_a_queued_job_goes_to_one_worker_or_is_canceled",
     ),
-    43: ("test_the_claim_is_one_update_that_matches_the_job_and_its_state",),
-    44: (
+    "R000-43": ("test_the_claim_is_one_update_that_matches_the_job_and_its_state",),
+    "R000-44": (
         "test_the_claim_is_one_update_that_matches_the_job_and_its_state",
         "test_an_image_is_taken_over_when_its_lock_is_ten_minutes_old",
     ),
-    45: (
+    "R000-45": (
         "test_the_claim_is_one_update_that_matches_the_job_and_its_state",
         "test_of_many_workers_one_claims_an_image",
     ),
-    46: (
+    "R000-46": (
         "test_an_ended_image_job_is_never_claimed_nor_moved_again",
         "test_workers_pick_up_queued_retryable_and_expired_images_only",
     ),
-    47: (
+    "R000-47": (
         "test_an_image_is_taken_over_when_its_lock_is_ten_minutes_old",
         "test_the_lock_timeout_is_configurable",
         "tests/pure/test_lifecycles.py::test_lease_heartbeat_and_attempts_are_those_that_were_decided",
     ),
-    48: ("test_the_transitions_of_a_deployment_are_those_of_the_lifecycle",),
+    "R000-48": ("test_the_transitions_of_a_deployment_are_those_of_the_lifecycle",),
     **dict.fromkeys(
-        range(49, 53),
+        ("R000-49", "R000-50", "R000-51", "R000-52"),
         (
             "test_each_attempt_is_logged_with_its_duration_error_retries_and_state",
             "test_an_attempt_whose_worker_was_killed_is_logged",
             "tests/observe/test_process_logs.py::test_every_log_line_is_json_and_reports_the_outcome_of_jobs",
         ),
     ),
-    53: (
+    "R000-53": (
         "test_the_api_counts_requests_by_route",
         f"{SERVER_TESTS}/test_metrics.py::test_a_server_exposes_the_specified_metrics",
     ),
-    54: (
+    "R000-54": (
         "test_the_api_counts_requests_by_route",
         f"{SERVER_TESTS}/test_metrics.py::test_a_server_exposes_the_specified_metrics",
     ),
-    55: ("test_the_size_of_uploads_is_measured_by_type",),
-    56: ("test_queries_of_the_api_are_measured_and_their_errors_counted",),
-    57: ("test_queries_of_the_api_are_measured_and_their_errors_counted",),
+    "R000-55": ("test_the_size_of_uploads_is_measured_by_type",),
+    "R000-56": ("test_queries_of_the_api_are_measured_and_their_errors_counted",),
+    "R000-57": ("test_queries_of_the_api_are_measured_and_their_errors_counted",),
     **dict.fromkeys(
-        (58, 59),
+        ("R000-58", "R000-59"),
         (
             f"{SERVER_TESTS}/test_metrics.py::test_a_server_exposes_the_specified_metrics",
             f"{SERVER_TESTS}/test_metrics.py::test_queries_and_deliveries_are_counted",
         ),
     ),
-    60: (
+    "R000-60": (
         "test_the_metrics_of_jobs_match_their_attempts",
         f"{WORKER_TESTS}/test_metrics.py::test_two_processes_report_all_metrics_on_one_port",
     ),
-    61: (
+    "R000-61": (
         "test_the_metrics_of_jobs_match_their_attempts",
         f"{WORKER_TESTS}/test_worker_metrics.py::test_waiting_time_is_counted_from_the_time_a_job_is_due",
     ),
-    62: (
+    "R000-62": (
         "test_the_metrics_of_jobs_match_their_attempts",
         f"{WORKER_TESTS}/test_worker_metrics.py::test_the_status_label_is_the_state_name_of_the_lifecycle",
     ),
-    63: ("test_images_that_cannot_be_processed_are_counted_by_error",),
-    64: ("test_operations_on_s3_are_measured_and_their_errors_counted",),
-    65: ("test_operations_on_s3_are_measured_and_their_errors_counted",),
-    66: ("test_queries_of_a_worker_are_measured",),
-    67: (f"{WORKER_TESTS}/test_worker_metrics.py::test_a_failed_query_of_a_worker_is_counted",),
-    68: ("test_purges_of_cloudfront_are_measured_and_their_errors_counted",),
-    69: ("test_purges_of_cloudfront_are_measured_and_their_errors_counted",),
-    70: ("test_active_and_waiting_images_are_shown",),
-    71: (
+    "R000-63": ("test_images_that_cannot_be_processed_are_counted_by_error",),
+    "R000-64": ("test_operations_on_s3_are_measured_and_their_errors_counted",),
+    "R000-65": ("test_operations_on_s3_are_measured_and_their_errors_counted",),
+    "R000-66": ("test_queries_of_a_worker_are_measured",),
+    "R000-67": (f"{WORKER_TESTS}/test_worker_metrics.py::test_a_failed_query_of_a_worker_is_counted",),
+    "R000-68": ("test_purges_of_cloudfront_are_measured_and_their_errors_counted",),
+    "R000-69": ("test_purges_of_cloudfront_are_measured_and_their_errors_counted",),
+    "R000-70": ("test_active_and_waiting_images_are_shown",),
+    "R000-71": (
         "test_active_and_waiting_images_are_shown",
         f"{WORKER_TESTS}/test_metrics.py::test_queue_depth_is_reported_once_for_all_processes",
     ),
-    72: ("test_both_pages_have_the_names_labels_and_buckets_of_the_requirements",),
+    "R000-72": ("test_both_pages_have_the_names_labels_and_buckets_of_the_requirements",),
 }
 
 PROCESS = ["IMAGE_PROCESS"]
@@ -235,11 +235,11 @@ LOCK_SECONDS = 600
 
 
 def test_every_requirement_is_shown_by_a_test_that_exists() -> None:
-    RequirementsTable("R000", SHOWN, __file__).check_tests_exist(last=72)
+    RequirementsTable(SHOWN, __file__).check_tests_exist(last=72)
 
 
 def test_the_tests_of_this_file_name_what_they_show() -> None:
-    RequirementsTable("R000", SHOWN, __file__).check_docstrings()
+    RequirementsTable(SHOWN, __file__).check_docstrings()
 
 
 # -- a server, and workers that the test moves -------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.lifecycle import STATUS
 from holdfast.model import NewJob
+from holdfast.model.derived_key import check_key_of_client
 from holdfast.observe.trace_context import carried
 from holdfast.server.api.prefer_wait import applied, read_job, wait_seconds, wait_until
 from holdfast.server.api.views import etag, job_view
@@ -125,6 +126,7 @@ def _new_jobs(server: ServerState, request: HttpRequest, intents: list[JobIntent
 def _new_job(
     server: ServerState, request: HttpRequest, intent: JobIntent, key: str | None, trace: dict[str, str] | None
 ) -> NewJob:
+    check_key_of_client(key)
     return NewJob(
         type=intent.job_type,
         payload=_with_caller(intent, server.caller_fields.get(intent.job_type), request.caller.subject),

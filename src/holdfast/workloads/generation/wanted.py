@@ -54,6 +54,8 @@ class Wanted(msgspec.Struct, frozen=True):
         check_text("negative_prompt", self.negative_prompt or "", PROMPT_CHARS_MAX)
         check_text("style", self.style or "", STYLE_CHARS_MAX)
         check_text("user", self.user, USER_CHARS_MAX)
+        if not self.user:
+            raise InvalidField("the user is empty", field="user")
         _check_number("width", self.width, SIDE_MIN, SIDE_MAX)
         _check_number("height", self.height, SIDE_MIN, SIDE_MAX)
         _check_number("count", self.count, 1, COUNT_MAX)

@@ -24,12 +24,13 @@ _UNSAFE_WORD = re.compile(
     r"content.?(policy|filter|moderation)|moderation|safety|nsfw|unsafe|prohibited.?content|responsible.?ai"
 )
 _UNSAFE_TEXT = re.compile(r"(?i)\bnsfw\b|\bsafety\b|content.policy|\bmoderat(ion|ed)\b")
+_REFUSED_TEXT = re.compile(r"(?i)\bnsfw\b|\bsafety (?:system|filter|check)|\bcontent policy\b")  # for want of a code
 _SAME_KEY = {408, 409, 425}  # too slow, the same request in progress, too early
 
 
 def is_unsafe(reported: ReportedError) -> bool:
-    """Whether it is the verdict of a safety system, by codes or types."""
-    return any(_UNSAFE_WORD.search(word) for word in reported.words)
+    """Whether it is the verdict of a safety system, by codes or types, or by words that stand in no other error."""
+    return any(map(_UNSAFE_WORD.search, reported.words)) or _REFUSED_TEXT.search(reported.text) is not None
 
 
 def is_unsafe_text(reported: ReportedError) -> bool:

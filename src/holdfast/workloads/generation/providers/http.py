@@ -97,7 +97,10 @@ class ProviderHttp:
         found = first_image(output)
         if found is None:
             raise bad_answer("the answer has no image")
-        data = await self._download(found.url) if found.url else from_base64(found.base64, self._most)
+        if found.url:
+            data = await self._download(found.url)
+        else:
+            data = await asyncio.to_thread(from_base64, found.base64, self._most)
         if not data:
             raise bad_answer("the image is empty")
         if len(data) > self._most:

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.errors import InvalidField, NotFound, ObjectNotFound
-from holdfast.extend import Request, Tx, ranged
+from holdfast.extend import Query, Request, Tx, ranged
 from holdfast.workloads.generation import objects
 from holdfast.workloads.generation.extension import READ, WRITE, ext
 from holdfast.workloads.generation.jobs import delete as delete_objects
@@ -94,17 +94,17 @@ async def tags(request: Request) -> TagList:
 )
 async def read(request: Request) -> AssetView:
     async def one(tx: Tx) -> tuple[Any, list[Any]]:
-        row = await _own(tx, request)
+        row = await _own(tx, request, ext.q.asset)
         return row, await tx.all(ext.q.tags_of, ids=[row["id"]])
 
     row, tagged = await request.read(one)
     return (await library_views([row], tagged, await links(request)))[0]
 
 
-async def _own(tx: Tx, request: Request) -> Any:
+async def _own(tx: Tx, request: Request, query: Query) -> Any:
     id_, row = request.path["asset_id"], None
     if ID.fullmatch(id_):
-        row = await tx.one(ext.q.asset, tenant=request.caller.tenant, user_id=user_of(request), id=id_)
+        row = await tx.one(query, tenant=request.caller.tenant, user_id=user_of(request), id=id_)
     if row is None:
         raise _not_found()
     return row
@@ -127,7 +127,7 @@ async def change(request: Request) -> AssetView:
     wanted = request.body
     given = None if wanted.tags is None else _tags(wanted.tags)
     async with request.tx() as tx:
-        row = await _own(tx, request)
+        row = await _own(tx, request, ext.q.hold_asset)
         if wanted.favorite is not None:
             await tx.run(ext.q.set_favorite, id=row["id"], favorite=wanted.favorite)
         if given is not None:
@@ -160,11 +160,10 @@ def _tag(text: str) -> str:
 )
 async def delete(request: Request) -> None:
     async with request.tx() as tx:
-        id_ = (await _own(tx, request))["id"]
+        row = await _own(tx, request, ext.q.hold_asset)
+        id_ = row["id"]
         await tx.run(ext.q.clear_tags, id=id_)
-        row = await tx.one(ext.q.delete_asset, tenant=request.caller.tenant, user_id=user_of(request), id=id_)
-        if row is None:
-            raise _not_found()
+        await tx.run(ext.q.delete_asset, id=id_)
         keys = [row["storage_key"], row["thumbnail_key"] or objects.thumbnail_key(id_)]
         await request.enqueue(delete_objects, keys)
 
@@ -179,7 +178,7 @@ async def delete(request: Request) -> None:
     refuses=(404,),
 )
 async def download(request: Request) -> Response:
-    row = await request.read(lambda tx: _own(tx, request))
+    row = await request.read(lambda tx: _own(tx, request, ext.q.asset))
     return await _served(row, request.path["kind"], CACHE_SECONDS)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.errors import Conflict, NotFound
-from holdfast.extend import Header, Reply, Request, Tx
+from holdfast.errors import Conflict, KeyReused, NotFound
+from holdfast.extend import Created, Header, Reply, Request, Tx
 from holdfast.workloads.generation.classification import refused_by_classifier
 from holdfast.workloads.generation.extension import READ, WRITE, ext
 from holdfast.workloads.generation.hooks import SAFE_BLOCK, prompt_rejected, refused_prompt
@@ -77,8 +77,7 @@ async def create(request: Request) -> Reply:
     payload = {"user": user_of(request), "provider": ext.settings.provider, **payload}
     if ext.settings.classifier:
         await _classify(request, Wanted.of(payload))
-    key = _key(request, payload["user"])
-    made = await request.enqueue(run if key is None else run.options(idempotency_key=key), **payload)
+    made = await _enqueued(request, payload)
     accepted = AcceptedGeneration(made.id, made.id, "queued", ext.settings.cost * body.count)
     if made.existed:
         row = await request.read(lambda tx: _request_of(tx, made.id))
@@ -103,12 +102,21 @@ async def _classify(request: Request, wanted: Wanted) -> None:
         raise prompt_rejected(wanted.user, category)
 
 
-def _key(request: Request, user: str) -> str | None:
-    """Of this user: keys of different users are different ones."""
+async def _enqueued(request: Request, payload: dict[str, Any]) -> Created:
     key = request.idempotency_key
     if key is None:
-        return None
-    return f"generation-{hashlib.sha256(msgspec.json.encode([user, key])).hexdigest()}"
+        return await request.enqueue(run, **payload)
+    own = await _own_key(request, payload["user"], key)
+    try:
+        return await request.enqueue(run.options(idempotency_key=own), **payload)
+    except KeyReused:
+        raise KeyReused("this Idempotency-Key was used for another request; use a new one") from None
+
+
+async def _own_key(request: Request, user: str, key: str) -> str:
+    """Of this user: nobody else can use it first, since nobody else can compute it."""
+    digest = hmac.digest(await request.secret("keys"), msgspec.json.encode([user, key]), "sha256")
+    return f"generation-{digest.hex()}"
 
 
 @ext.route(

@@ -17,6 +17,10 @@ SELECT * FROM holdfast_generation_asset WHERE request_id {in:ids text} ORDER BY 
 -- name: asset
 SELECT * FROM holdfast_generation_asset WHERE tenant = :tenant AND user_id = :user_id AND id = :id
 
+-- name: hold_asset
+-- For a change: two changes at once would write the same tags, or tags of an asset that is deleted.
+SELECT * FROM holdfast_generation_asset WHERE tenant = :tenant AND user_id = :user_id AND id = :id {locked row}
+
 -- name: any_asset
 -- Of any tenant.
 SELECT * FROM holdfast_generation_asset WHERE id = :id
@@ -61,8 +65,7 @@ INSERT INTO holdfast_generation_tag (tenant, user_id, tag, asset_id)
 SELECT :tenant, :user_id, given.tag, :id FROM {rows:given(tag text)}
 
 -- name: delete_asset
-DELETE FROM holdfast_generation_asset WHERE tenant = :tenant AND user_id = :user_id AND id = :id
-RETURNING storage_key, thumbnail_key
+DELETE FROM holdfast_generation_asset WHERE id = :id
 
 -- name: set_thumbnail
 -- No row: the asset was deleted meanwhile.
