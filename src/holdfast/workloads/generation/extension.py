@@ -6,9 +6,10 @@ from holdfast.workloads.generation.settings import Settings
 
 try:
     import PIL  # noqa: F401
+    import re2  # type: ignore[import-untyped]  # noqa: F401
 except ImportError:
     raise Invalid(
-        "the generation service needs a library that is not installed: pip install 'holdfast[generation]'",
+        "the generation service needs libraries that are not installed: pip install 'holdfast[generation]'",
         code="extra_missing",
     ) from None
 

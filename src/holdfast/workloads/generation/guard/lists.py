@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from holdfast.errors import Invalid
-from holdfast.workloads.generation.guard.patterns import compiled
+from holdfast.workloads.generation.guard.patterns import Pattern, compiled
 from holdfast.workloads.generation.guard.terms import Terms
 
 MAX_BYTES, MAX_LINES = 2**20, 100_000
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 class WordList(NamedTuple):
     terms: Terms
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[Pattern, ...]
 
 
 def parse_blocklist(text: str) -> WordList:

@@ -1,50 +1,37 @@
-r"""Regular expressions of operators. They run on the event loop: those that may take exponential time are refused.
-
-These are repeated groups that can match the same text in several ways: `(a|a)+`, `(a+)+`, `(aa?)+`. The check does not
-compare the ways: no alternative and no repetition is allowed in a repeated group. Several repetitions one after the
-other, such as `.*a.*b.*c`, are allowed: their time is polynomial, and a text has at most 4000 characters.
-"""
+"""Patterns of operators: regular expressions of RE2, because they run on the event loop. Whatever the pattern is, the
+time of a match grows only as the length of the text."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+import re2  # type: ignore[import-untyped]
 
 from holdfast.errors import Invalid
 
-_ESCAPE_CLASS_OR_COMMENT = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<comment>\(\?#[^)]*\))", re.DOTALL)
-_VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
-_REPEAT = r"[*+?]|\{(?:\d+|\d*,\d*)\}"
-_ONCE = re.compile(r"\?|\{(?:\d*,)?0*[01]\}")
-_INNERMOST = re.compile(rf"\((?P<inside>[^()]*)\)(?P<repeat>{_REPEAT})?")
-_SEVERAL_WAYS = re.compile(rf"\||{_REPEAT}")
+
+class Match(Protocol):
+    def span(self) -> tuple[int, int]: ...
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
+class Pattern(Protocol):
+    def search(self, text: str) -> Match | None: ...
+
+    def finditer(self, text: str) -> Iterator[Match]: ...
+
+
+def compiled(pattern: str) -> Pattern:
     """For normalised text. Raises `Invalid`; the message does not repeat the pattern."""
+    options = re2.Options()
+    options.case_sensitive = options.log_errors = False
     try:
-        result = re.compile(pattern, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise Invalid(f"the pattern is invalid: {error}") from None
-    _check_repeated_groups(_ESCAPE_CLASS_OR_COMMENT.sub(lambda found: "" if found["comment"] else "x", pattern))
+        result = cast(Pattern, re2.compile(pattern, options))
+    except re2.error as error:
+        said = error.args[0].decode(errors="replace").partition(":")[0]
+        raise Invalid(
+            f"the pattern is invalid: {said} (the syntax is that of RE2, which has no look-ahead or back-references)"
+        ) from None
     if result.search(""):
         raise Invalid("the pattern matches the empty text")
     return result
-
-
-def _check_repeated_groups(pattern: str) -> None:
-    """Replaces the innermost groups, until there are none."""
-    if _VERBOSE.search(pattern):
-        pattern = "".join(pattern.split())
-    while (replaced := _INNERMOST.sub(_as_one, pattern)) != pattern:
-        pattern = replaced
-
-
-def _as_one(group: re.Match[str]) -> str:
-    inside, repeat = group["inside"].removeprefix("?"), group["repeat"]  # (?:...), (?i:...), (?P<name>...)
-    has_several_ways = _SEVERAL_WAYS.search(inside)
-    if has_several_ways and repeat and not _ONCE.fullmatch(repeat):
-        raise Invalid(
-            "the pattern repeats a group that has an alternative or a repetition, such as (a|b)+ or (a+)+: it may "
-            r"take exponential time. Write [ab]+ for single characters, and [\s\S]* or .{0,100} for any text"
-        )
-    return "x*" if has_several_ways or repeat else "x"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from holdfast.workloads.generation.guard.lists import ListFile, parse_allowlist, parse_blocklist
 from holdfast.workloads.generation.guard.normalize import latin, prepare, without_marks
+from holdfast.workloads.generation.guard.patterns import Pattern
 from holdfast.workloads.generation.guard.prefilter import folded
 from holdfast.workloads.generation.guard.reading import Reading, readings
 from holdfast.workloads.generation.guard.terms import Span, Terms
@@ -69,11 +69,12 @@ class PromptGuard:
 
     def _has_pattern(self, clean: str) -> bool:
         patterns = self._blocked.content.patterns
-        return bool(patterns) and any(
-            self._matches(patterns, text) for text in {clean.casefold(), latin(clean).casefold()}
-        )
+        if not patterns:
+            return False
+        clean = clean.encode(errors="replace").decode()  # without lone surrogates, which RE2 cannot read
+        return any(self._matches(patterns, text) for text in {clean.casefold(), latin(clean).casefold()})
 
-    def _matches(self, patterns: Iterable[re.Pattern[str]], text: str) -> bool:
+    def _matches(self, patterns: Iterable[Pattern], text: str) -> bool:
         found = [match.span() for pattern in patterns for match in pattern.finditer(text)]
         if not found:
             return False
