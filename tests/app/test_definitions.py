@@ -140,6 +140,7 @@ class TestOptions:
             ({"cpu_seconds": -1, "isolation": "process"}, "invalid_field cpu_seconds"),
             ({"reserved_slot": True, "isolation": "process"}, "invalid_field reserved_slot"),
             ({"reserved_slot": "yes"}, "invalid_field reserved_slot"),
+            ({"needs_database": 1}, "invalid_field needs_database"),
         ],
     )
     def test_an_invalid_option_is_refused_at_definition(self, app: App, said: dict[str, Any], code: str) -> None:

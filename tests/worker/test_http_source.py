@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +13,10 @@ import msgspec
 import pytest
 
 from holdfast import App, Client, Context, Permanent, Reject
+from holdfast.assembly.worker import WorkerOptions, work
+from holdfast.cli.exit_codes import code_of
 from holdfast.clock import Clock
-from holdfast.errors import JobFailed, StoreUnavailable, Unauthorized
+from holdfast.errors import Invalid, JobFailed, StoreUnavailable, Unauthorized
 from holdfast.ids import Ids
 from holdfast.lifecycle import Policy, State
 from holdfast.model import Lease, Liveness, NewJob
@@ -26,6 +29,7 @@ from tests.cli.processes import holdfast
 from tests.client.fault_proxy import FaultProxy
 from tests.server.steps import Served, serving
 from tests.worker.in_process import until
+from tests.worker.in_process import working as working_on_database
 from tests.worker.real_processes import app as jobs
 from tests.worker.real_processes.conftest import PROC
 from tests.worker.real_processes.harness import WorkerHarness, eventually
@@ -207,6 +211,76 @@ async def test_a_remote_handler_that_opens_a_transaction_fails_with_a_hint(serve
         with pytest.raises(JobFailed, match="a guard or an effect of the job type") as failed:
             await job.result(timeout=60)
     assert (failed.value.code, (await job.get()).attempt) == ("no_database", 1)
+
+
+@asynccontextmanager
+async def remote_worker(served: Served, app: App) -> AsyncIterator[Worker]:
+    """As `holdfast worker --server` runs it, in this process."""
+    key, stop, ready = (await served.register())["apiKey"], asyncio.Event(), asyncio.Queue[Worker]()
+    app.settings = msgspec.structs.replace(app.settings, worker_key=key)
+    options = WorkerOptions(server=served.url, concurrency=2)
+    running = asyncio.create_task(work(app, options, stop=stop, on_ready=ready.put_nowait))
+    starting = asyncio.create_task(ready.get())
+    try:
+        await asyncio.wait({running, starting}, return_when=asyncio.FIRST_COMPLETED)
+        yield starting.result() if starting.done() else await running
+        stop.set()
+        await running
+    finally:
+        starting.cancel()
+        running.cancel()
+        await asyncio.gather(starting, running, return_exceptions=True)
+
+
+async def test_a_remote_worker_leaves_jobs_that_need_the_database(
+    served: Served, app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.job()
+    async def plain() -> str:
+        return "plain"
+
+    @app.job(needs_database=True)
+    async def writer(ctx: Context) -> str:
+        async with ctx.transaction() as tx:
+            await tx.complete("written")
+        return ""
+
+    @app.job(needs_database=True, reserved_slot=True)
+    async def control() -> None: ...
+
+    caplog.set_level(logging.INFO, "holdfast")
+    first, reserved = await writer.enqueue(), await control.enqueue()
+    async with remote_worker(served, app) as worker:
+        for _ in range(2):
+            assert await (await plain.enqueue()).result(timeout=60) == "plain"
+        assert (worker.slots.types, worker.slots.reserved_types) == (["plain"], [])
+        assert [(await job.get()).attempt for job in (first, reserved)] == [0, 0]
+        assert [await job.status() for job in (first, reserved)] == ["PENDING", "PENDING"]
+    [line] = [record.getMessage() for record in caplog.records if "has no database" in record.getMessage()]
+    assert line.endswith("leaves these job types to workers that have one: control, writer")
+    async with working_on_database(app):
+        assert await first.result(timeout=60) == "written"
+
+
+async def test_a_remote_worker_says_nothing_where_no_job_needs_the_database(
+    served: Served, app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.job("plain")(asyncio.sleep)
+    caplog.set_level(logging.INFO, "holdfast")
+    async with remote_worker(served, app):
+        pass
+    assert not [record for record in caplog.records if "has no database" in record.getMessage()]
+
+
+async def test_a_remote_worker_without_any_job_type_ends(served: Served, app: App) -> None:
+    for name in ("two", "one"):
+        app.job(name, needs_database=True)(asyncio.sleep)
+    with pytest.raises(Invalid, match=r"all job types need the database \(one, two\)") as refused:
+        async with remote_worker(served, app):
+            pass
+    assert (refused.value.code, code_of(refused.value)) == ("needs_database", 2)
+    async with working_on_database(app) as at_work:
+        assert at_work.worker.slots.types == ["one", "two"]
 
 
 async def test_a_result_that_cannot_be_sent_fails_the_job_and_not_the_remote_worker(served: Served, app: App) -> None:
@@ -432,4 +506,9 @@ async def test_a_remote_worker_that_cannot_start_prints_the_reason(tmp_path: Pat
     async with serving(fresh_sqlite_url) as served:
         code, said = await asyncio.to_thread(run_refused, "--server", served.url, folder=tmp_path)
     assert (code, "the server rejected this worker's key" in said, NO_SUCH_KEY in said) == (1, True, False)
+    on_database = "from holdfast import App\napp = App()\n\n@app.job(needs_database=True)\ndef hello(): ...\n"
+    (tmp_path / "tasks.py").write_text(on_database)
+    command = ("worker", "--app", "tasks:app", "--server", "http://127.0.0.1:1")
+    ended = holdfast(*command, folder=tmp_path)
+    assert (ended.returncode, "all job types need the database (hello)" in ended.stderr) == (2, True)
     assert not (tmp_path / ".holdfast").exists()

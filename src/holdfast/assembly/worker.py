@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import platform
 import threading
@@ -20,7 +21,7 @@ from holdfast.client.client import Client
 from holdfast.dispatch.dispatch import Dispatch, kind_of_worker
 from holdfast.dispatch.listener import Listener
 from holdfast.engine.declare import APP, refuse_severe
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Invalid
 from holdfast.maintenance.crash_detector import CrashDetector
 from holdfast.maintenance.maintainer import Maintainer
 from holdfast.maintenance.rotation import Rotation
@@ -36,6 +37,7 @@ from holdfast.store.presence import Presence, open_presence
 from holdfast.worker.attempt_log import AttemptLog
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executor import HandlerResources
+from holdfast.worker.handler import Handler
 from holdfast.worker.heartbeat.heartbeater import Heartbeater, HeartbeatResult
 from holdfast.worker.heartbeat.lease_table import LeaseTable
 from holdfast.worker.loop_watch import watched
@@ -48,6 +50,8 @@ from holdfast.worker.sources.http import HttpSource
 if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.worker.metrics import WorkerCounters
+
+log = logging.getLogger(__name__)
 
 GOODBYE_SECONDS = 3.0  # for the last heartbeat, which says that this worker is offline
 RELEASE_DELAY_SECONDS, EXIT_SECONDS = 1.0, 0.8  # unfinished jobs can be claimed again after the process has exited
@@ -120,7 +124,7 @@ async def _open_worker(
     traced = exported("holdfast-worker", wanted=settings.traces, per_second=settings.traces_per_second)
     return Worker(
         backend.source,
-        app.handlers,
+        _remote_handlers(app) if options.server else app.handlers,
         config=WorkerConfig(
             concurrency=slots,
             queues=options.queues,
@@ -266,6 +270,7 @@ async def _hints(
 @contextlib.asynccontextmanager
 async def _server_backend(app: App, options: WorkerOptions, slots: int) -> AsyncIterator[WorkerBackend]:
     """Its key identifies the worker. Crash detection and maintenance are up to the server."""
+    _check_remote_types(app)
     settings, clock, ids = app.settings, app.clock, app.ids
     client = Client(options.server or "", settings.worker_key, clock=clock, ids=ids)
     source = HttpSource(client, clock, ids)
@@ -282,6 +287,22 @@ async def _server_backend(app: App, options: WorkerOptions, slots: int) -> Async
         )
     finally:
         await source.close()
+
+
+def _remote_handlers(app: App) -> dict[str, Handler]:
+    return {name: handler for name, handler in app.handlers.items() if not handler.needs_database}
+
+
+def _check_remote_types(app: App) -> None:
+    left = ", ".join(sorted(app.handlers.keys() - _remote_handlers(app).keys()))
+    if left and not _remote_handlers(app):
+        raise Invalid(
+            f"a remote worker has nothing to do here, because all job types need the database ({left}): start the "
+            "worker with the database's URL instead of --server",
+            code="needs_database",
+        )
+    if left:
+        log.info("this worker has no database, and leaves these job types to workers that have one: %s", left)
 
 
 async def _say_goodbye(source: Source, slots: int) -> None:

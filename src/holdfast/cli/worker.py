@@ -231,7 +231,7 @@ async def work_until(
     )
 
     def ready(worker: Worker) -> None:
-        slots, types = worker.config.concurrency, ", ".join(sorted(app.handlers)) or "none"
+        slots, types = worker.config.concurrency, ", ".join(worker.slots.types) or "none"
         where = ", ".join(options.queues) if options.queues else "all"
         log.info("ready: %d slots, queues: %s, job types: %s", slots, where, types)
         on_ready()

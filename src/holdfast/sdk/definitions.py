@@ -208,6 +208,7 @@ class Definitions(CeleryNames, ABC):
         scope: str | None = None,
         caller_field: str | None = None,
         reserved_slot: bool = False,
+        needs_database: bool = False,
         **policy: Unpack[PolicyKnobs],
     ) -> JobDecorator:
         """Make a function the handler of a job type, by default of its own name.
@@ -220,7 +221,8 @@ class Definitions(CeleryNames, ABC):
         that `fairness_key` gives. Creating it over HTTP needs a key with `scope`, besides `jobs:create`; the server
         then passes the subject of the key as the parameter `caller_field`, which the request must not contain.
         `reserved_slot=True`: each worker has one more slot, only for such jobs, which so start while all others are
-        busy: for short jobs that control others.
+        busy: for short jobs that control others. `needs_database=True`: remote workers, which have none, leave its jobs
+        to workers on the database.
         Any other field of the policy can be given by its name: `lease_seconds`, `backoff_base_seconds`, ...
         """
         if callable(name):
@@ -262,7 +264,8 @@ class Definitions(CeleryNames, ABC):
             _check_parameter(job_type, "caller_field", caller_field, signature)
             _check_scope(job_type, scope, self.extension)
             _check_reserved(job_type, where, reserved_slot)
-            own = (memory_bytes, cpu_seconds, *owner, reserved_slot, caller_field)
+            _check_flag(job_type, "needs_database", needs_database)
+            own = (memory_bytes, cpu_seconds, *owner, reserved_slot, caller_field, needs_database)
             return self._define(Handler(declared, function, signature, where, codes, *own))
 
         return define
@@ -344,13 +347,15 @@ def _check_limits(job_type: str, isolation: Isolation, **limits: float | None) -
 
 
 def _check_reserved(job_type: str, isolation: Isolation, reserved_slot: Any) -> None:
-    problem = ""
-    if not isinstance(reserved_slot, bool):
-        problem = f"must be true or false, got {quoted(reserved_slot)}"
-    elif reserved_slot and isolation is Isolation.PROCESS:
+    _check_flag(job_type, "reserved_slot", reserved_slot)
+    if reserved_slot and isolation is Isolation.PROCESS:
         problem = "cannot be combined with isolation='process': its child process may not be free"
-    if problem:
         raise InvalidField(f"job type {job_type!r}: reserved_slot {problem}", field="reserved_slot")
+
+
+def _check_flag(job_type: str, field: str, flag: Any) -> None:
+    if not isinstance(flag, bool):
+        raise InvalidField(f"job type {job_type!r}: {field} must be true or false, got {quoted(flag)}", field=field)
 
 
 def _arguments(call: Any) -> dict[str, Any]:

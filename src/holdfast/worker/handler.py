@@ -43,6 +43,7 @@ class Handler:
     scope: str | None = None  # of the keys that may create such a job over HTTP
     reserved_slot: bool = False  # its jobs may use the slot that a worker has beside its others
     caller_field: str | None = None  # the parameter that a server fills with the subject of the caller
+    needs_database: bool = False  # a worker without a database does not claim its jobs
 
     @property
     def name(self) -> str:

@@ -88,7 +88,7 @@ class Database(Protocol):
 def no_database(what: str) -> Invalid:
     return Invalid(
         f"{what} needs the database, but this worker is connected to a server: use a guard or an effect of the job "
-        "type, which run in the server, or start the worker with the database's URL",
+        "type, which run in the server, or declare the type with needs_database=True, for workers on the database",
         code="no_database",
     )
 

@@ -28,7 +28,9 @@ LEFTOVER_SECONDS = LATER_SECONDS = 86_400.0
 DELETED_AT_ONCE = 1000
 
 
-@ext.job(RUN, queue=QUEUE, lifecycle="generation", scope=WRITE, caller_field="user", errors=TREATED)
+@ext.job(
+    RUN, queue=QUEUE, lifecycle="generation", scope=WRITE, caller_field="user", errors=TREATED, needs_database=True
+)
 async def run(
     ctx: Context,
     user: str,
@@ -68,7 +70,15 @@ def _moderator(settings: bytes) -> Moderator:
     return load_moderator(ext.settings, refuses=refuses, monotonic=ext.app.clock.monotonic)
 
 
-@ext.job("GENERATION_THUMBNAIL", queue=QUEUE, isolation="process", memory_mb=MEMORY_MB, scope=OPERATE, max_attempts=8)
+@ext.job(
+    "GENERATION_THUMBNAIL",
+    queue=QUEUE,
+    isolation="process",
+    memory_mb=MEMORY_MB,
+    scope=OPERATE,
+    max_attempts=8,
+    needs_database=True,
+)
 async def thumbnail(ctx: Context, asset: str) -> bool:
     """Make the thumbnail of an asset. False: the asset was deleted."""
     key = objects.thumbnail_key(asset)
@@ -85,7 +95,7 @@ async def thumbnail(ctx: Context, asset: str) -> bool:
     return exists
 
 
-@ext.job("GENERATION_DELETE", queue=QUEUE, scope=OPERATE, max_attempts=20, errors=TREATED)
+@ext.job("GENERATION_DELETE", queue=QUEUE, scope=OPERATE, max_attempts=20, errors=TREATED, needs_database=True)
 async def delete(ctx: Context, keys: list[str]) -> int:
     """Delete objects, except those that an asset has. Those of an unfinished job wait until it has ended."""
     async with ctx.transaction() as tx:
@@ -111,7 +121,15 @@ async def abandon(ctx: Context, provider: str, tasks: list[str]) -> None:
         await opened.close()
 
 
-@ext.job("GENERATION_SWEEP", queue=QUEUE, max_attempts=20, idempotency="until_failed", concurrency=1, scope=OPERATE)
+@ext.job(
+    "GENERATION_SWEEP",
+    queue=QUEUE,
+    max_attempts=20,
+    idempotency="until_failed",
+    concurrency=1,
+    scope=OPERATE,
+    needs_database=True,
+)
 async def sweep(ctx: Context) -> int:
     """Delete what executions have left in the storage that crashed, or whose images were not published."""
 

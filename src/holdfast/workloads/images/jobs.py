@@ -31,7 +31,11 @@ CONTROL: dict[str, Any] = {
     "errors": TREATED,
     "scope": WRITE,
 }
-RESERVED: dict[str, Any] = {**CONTROL, "reserved_slot": True}  # do not wait while all slots process images
+RESERVED: dict[str, Any] = {  # do not wait while all slots process images
+    **CONTROL,
+    "reserved_slot": True,
+    "needs_database": True,
+}
 PROCESSING: dict[str, Any] = {
     "queue": QUEUE,
     "lifecycle": "images",
@@ -42,6 +46,7 @@ PROCESSING: dict[str, Any] = {
     "max_attempts": ATTEMPTS,
     "scope": WRITE,
     "errors": TREATED_IN_PROCESSING,
+    "needs_database": True,
 }
 
 
@@ -126,6 +131,7 @@ async def purge(ctx: Context, image: str) -> None:
     concurrency=1,
     errors=TREATED,
     scope=OPERATE,
+    needs_database=True,
 )
 async def sweep(ctx: Context) -> int:
     """Delete what crashed uploads and executions have left in the storage, and variants that were replaced."""
