@@ -12,6 +12,12 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// Hides it, or shows it. A focus that it has goes to `next`: it would be lost.
+export function hide(element, isHidden, next) {
+  if (isHidden && element === document.activeElement) next?.focus({ preventScroll: true });
+  element.hidden = isHidden;
+}
+
 export function bytes(count) {
   if (count < 1000) return `${count} B`;
   return count < 1e6 ? `${rounded.format(count / 1e3)} kB` : `${rounded.format(count / 1e6)} MB`;

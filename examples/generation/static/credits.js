@@ -1,5 +1,5 @@
 // What the user has, in the bar, and every entry of it, in a panel.
-import { action, at, counted, make, moment, part } from "../common/dom.js";
+import { action, at, counted, hide, make, moment, part } from "../common/dom.js";
 import * as api from "./api.js";
 import { requestOfJob } from "./feed.js";
 
@@ -73,7 +73,7 @@ async function readMore() {
   const { entries: found, nextCursor } = await api.readStatement(next);
   next = nextCursor;
   entries.append(...found.map(row));
-  more.hidden = !next;
+  hide(more, !next, entries.parentElement);
 }
 
 // Entries say by its prompt what they are for, once the request is known.

@@ -1,5 +1,5 @@
 // The requests, the newest first, each with its live state.
-import { at, counted } from "../common/dom.js";
+import { action, at, counted, hide } from "../common/dom.js";
 import { announce } from "../common/notices.js";
 import * as api from "./api.js";
 import { isReachable } from "./connection.js";
@@ -72,7 +72,9 @@ export function dropAsset(assetId) {
   for (const request of requests.values()) {
     if (!request.assets.some((asset) => asset.assetId === assetId)) continue;
     request.assets = request.assets.filter((asset) => asset.assetId !== assetId);
-    request.card.querySelector(`[data-asset="${assetId}"]`)?.remove();
+    const tile = request.card.querySelector(`[data-asset="${assetId}"]`);
+    if (tile?.contains(document.activeElement)) action(request.card, "again").focus();
+    tile?.remove();
     draw(request);
   }
 }
@@ -118,7 +120,7 @@ function outcome(request) {
 
 function count() {
   at("no-requests").hidden = requests.size > 0;
-  at("older-requests").hidden = !next;
+  hide(at("older-requests"), !next, list.lastElementChild && action(list.lastElementChild, "again"));
 }
 
 // -- events --------------------------------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ at("favorites").onclick = ({ currentTarget }) => {
   readAgain();
 };
 action(at("no-images"), "clear").onclick = () => {
+  at("search").focus(); // the button will be gone
   at("filter").reset();
   at("favorites").ariaPressed = "false";
   readAgain();

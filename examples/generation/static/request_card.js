@@ -1,5 +1,5 @@
 // The card of a request: its prompt, its state, and a tile for each of its images.
-import { action, at, part, pixels } from "../common/dom.js";
+import { action, at, hide, part, pixels } from "../common/dom.js";
 import { fileOf, thumbnailOf } from "./api.js";
 import { creditsInWords, faultInWords, isActive, isCanceled, stateInWords } from "./words.js";
 
@@ -24,7 +24,7 @@ export function updateRequestCard(card, request) {
   const fault = part(card, "fault");
   fault.textContent = faultInWords(request);
   fault.hidden = !fault.textContent;
-  action(card, "cancel").hidden = !isActive(request);
+  hide(action(card, "cancel"), !isActive(request), action(card, "again"));
   action(card, "cancel").setAttribute("aria-label", `Cancel ${request.prompt}`);
   action(card, "again").setAttribute("aria-label", `Use the settings of ${request.prompt}`);
   showTiles(part(card, "tiles"), request);

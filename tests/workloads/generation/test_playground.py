@@ -86,6 +86,7 @@ async def test_queued_requests_show_their_position_and_can_be_canceled(
             await expect(page.locator("#credits")).to_contain_text("4 reserved")
             await first.get_by_role("button", name="Cancel").click()
         await expect(first).to_contain_text("Canceled")
+        await expect(first.get_by_role("button", name="Use the settings")).to_be_focused()
         await expect(first).to_contain_text("3 credits released")
         await expect(first.get_by_role("button", name="Cancel")).to_be_hidden()
         await until_shown(second)
