@@ -1,12 +1,14 @@
 // The panel with one image of the library: large, with its settings and its tags.
 import { action, at, bytes, kind, make, moment, part, pixels } from "../common/dom.js";
 import * as api from "./api.js";
+import { requestOf } from "./feed.js";
 
 const dialog = at("details");
 const picture = part(dialog, "picture");
 const heart = action(dialog, "favorite");
 let handlers = {};
 let shown = null; // the image
+let settings = {}; // of its request
 let ids = []; // those among which it is turned to the next
 let turn = 0; // answers to earlier ones are late
 
@@ -17,12 +19,22 @@ export async function openImage(id, among) {
   ids = among;
   const mine = ++turn;
   const image = await api.readAsset(id);
+  const found = await settingsOf(image);
   if (mine !== turn) return;
+  settings = found;
   show(image);
   if (!dialog.open) dialog.showModal();
 }
 
 export const closeImage = () => dialog.close();
+
+// The library does not have them.
+async function settingsOf({ generationId }) {
+  return requestOf(generationId) ?? api.readGeneration(generationId).catch((problem) => {
+    if (problem.status === 404) return {};
+    throw problem;
+  });
+}
 
 function show(image) {
   const isOther = image.assetId !== shown?.assetId;
@@ -52,12 +64,16 @@ function showPicture(image) {
 }
 
 function showFacts(image) {
+  const { style, negativePrompt, provider } = settings;
   const facts = [
     ["Size", `${pixels(image)} · ${kind(image)} · ${bytes(image.bytes)}`],
     ["Seed", make("code", {}, String(image.seed))],
+    ["Style", style],
+    ["Negative prompt", negativePrompt],
+    ["Provider", provider],
     ["Made", moment(image.createdAt)],
-    ["SHA-256", make("code", { title: image.sha256 }, image.sha256)],
-  ];
+    ["SHA-256", make("code", {}, image.sha256)],
+  ].filter(([, value]) => value);
   part(dialog, "facts").replaceChildren(
     ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
   );
@@ -111,14 +127,10 @@ function changed(image) {
   if (shown?.assetId === image.assetId) show(image);
 }
 
-// The image alone: one image with its own seed. The library does not know the other settings of its request.
-async function useAgain() {
-  const { prompt, seed, width, height, generationId } = shown;
-  const known = await api.readGeneration(generationId).catch((problem) => {
-    if (problem.status === 404) return {};
-    throw problem;
-  });
-  const { negativePrompt, style, provider, ...request } = known;
+// The image alone: one image with its own seed.
+function useAgain() {
+  const { prompt, seed, width, height } = shown;
+  const { negativePrompt, style, provider, ...request } = settings;
   const size = { width: request.width ?? width, height: request.height ?? height };
   dialog.close();
   handlers.useAgain({ prompt, seed, count: 1, negativePrompt, style, provider, ...size });

@@ -225,6 +225,9 @@ async def test_the_library_is_searched_tagged_and_cleaned_up(browser: Browser, p
         details = page.get_by_role("dialog")
         await expect(details.locator("img.loaded")).to_be_visible()
         await expect(details.get_by_role("button", name="Remove from favorites")).to_be_visible()
+        facts = details.locator("[data-part=facts]")
+        for words in (r"Style\s*sketch", r"Negative prompt\s*people", r"Provider\s*local", r"Seed\s*0"):
+            await expect(facts).to_contain_text(re.compile(words))
         await details.get_by_label("Tags", exact=True).fill("Corner, Street ")
         await page.keyboard.press("Enter")
         await expect(details.locator(".tags li")).to_contain_text(["corner", "street"])
