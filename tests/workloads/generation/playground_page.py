@@ -22,6 +22,7 @@ OBEDIENT = "tests.workloads.generation.playground_app:app"  # its provider does 
 ENDED = {"completed", "dead_letter", "rejected"}
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 READER, USER = "generation:read", "generation:read,generation:write"  # scopes of a key
+PHONE = {"width": 320, "height": 640}
 PAGES = {"/generations?limit=8": "/generations?limit=2", "/assets?limit=30": "/assets?limit=2"}
 PAGES |= {"/statement?limit=20": "/statement?limit=2"}
 

@@ -17,6 +17,7 @@ from tests.worker.in_process import until
 from tests.workloads.generation.playground_page import (
     NARROW,
     OBEDIENT,
+    PHONE,
     READER,
     USER,
     WIDE,
@@ -302,7 +303,7 @@ async def test_images_are_turned_with_the_keyboard(browser: Browser, playground:
 
 async def test_the_page_fits_each_screen_and_color_scheme(browser: Browser, playground: Playground) -> None:
     await asyncio.to_thread(playground.request, "a very long word: " + "Donaudampfschifffahrt" * 30)
-    for size, scheme in product((WIDE, {"width": 900, "height": 700}, NARROW), ("light", "dark")):
+    for size, scheme in product((WIDE, {"width": 900, "height": 700}, NARROW, PHONE), ("light", "dark")):
         async with opened(browser, playground.page, viewport=size, color_scheme=scheme) as page:
             await expect(page.locator("#feed > li").first).to_be_visible()
             for view in ("Requests", "Library"):
