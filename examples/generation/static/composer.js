@@ -10,6 +10,8 @@ const SEED_MAX = 2 ** 32 - 1;
 const [SIDE_MIN, SIDE_MAX] = [64, 2048];
 const TWICE_MS = 2000; // a second click within this time is not meant
 const FIELDS = ["prompt", "negativePrompt", "style", "width", "height", "count", "seed", "provider"];
+const NAMES_OF_TEXTS = { prompt: "prompt", style: "style", negativePrompt: "negative prompt" }; // which are checked
+const TEXT_ALONE = ["openai"]; // providers that get the negative prompt as a part of the prompt: it is checked, too
 const SIDE_RULE = `A whole number of pixels, ${SIDE_MIN} to ${SIDE_MAX}.`;
 const RULES = {
   prompt: `1 to ${PROMPT_CHARS_MAX} characters.`,
@@ -28,6 +30,8 @@ const refusal = at("refusal");
 const { cost, providers } = document.body.dataset;
 const creditsFor = (count) => count * Number(cost);
 let sent = { text: "", key: "", at: 0 }; // the last request
+let isSending = false;
+let refused = []; // the fields that were refused together: a change of one may be enough
 let available = null;
 
 // `send(wanted, key)` creates a generation.
@@ -74,22 +78,26 @@ export function clearComposer() {
 // -- sending -------------------------------------------------------------------------------------------------------
 
 async function submit(send) {
-  if (button.disabled) return;
+  if (isSending) return;
   clearFaults();
   const wanted = read();
   if (showFaults(faultsOf(wanted))) return;
-  button.disabled = true;
-  button.classList.add("busy");
+  setSending(true);
   const key = keyFor(JSON.stringify(wanted));
   try {
     await send(wanted, key);
     sent.at = Date.now();
   } catch (problem) {
     sent.isOpen = problem.status === 0; // the server may have it: the next try is the same request
-    if (problem.status !== 401) explain(problem);
+    if (problem.status !== 401) explain(problem, wanted);
   }
-  button.classList.remove("busy");
-  button.disabled = false;
+  setSending(false);
+}
+
+// The button stays enabled: one that is disabled loses the focus.
+function setSending(is) {
+  isSending = is;
+  button.classList.toggle("busy", is);
 }
 
 function keyFor(text) {
@@ -124,9 +132,9 @@ const number = (text) => (text.trim() === "" ? "" : /^\d+$/.test(text.trim()) ? 
 function faultsOf({ prompt = "", negativePrompt = "", style = "", width, height, seed = 0 }) {
   const isSide = (side) => side >= SIDE_MIN && side <= SIDE_MAX;
   const faults = {
-    prompt: !prompt.trim() ? "Say what the image should show." : prompt.length > PROMPT_CHARS_MAX && RULES.prompt,
-    negativePrompt: negativePrompt.length > PROMPT_CHARS_MAX && RULES.negativePrompt,
-    style: style.length > STYLE_CHARS_MAX && RULES.style,
+    prompt: prompt.trim() ? tooLong("prompt", prompt, PROMPT_CHARS_MAX) : "Say what the image should show.",
+    negativePrompt: tooLong("negativePrompt", negativePrompt, PROMPT_CHARS_MAX),
+    style: tooLong("style", style, STYLE_CHARS_MAX),
     width: !isSide(width) && RULES.width,
     height: !isSide(height) && RULES.height,
     seed: !(seed <= SEED_MAX) && RULES.seed,
@@ -134,17 +142,38 @@ function faultsOf({ prompt = "", negativePrompt = "", style = "", width, height,
   return Object.fromEntries(Object.entries(faults).filter(([, fault]) => fault));
 }
 
-function explain(problem) {
+// Characters are counted as the server counts them: an emoji is one.
+function tooLong(name, text, most) {
+  const length = [...text].length;
+  return length > most && `${RULES[name]} These are ${length}.`;
+}
+
+function explain(problem, wanted) {
   const { field } = problem;
   const fault = /^invalid request body/.test(problem.message) ? (RULES[field] ?? problem.message) : problem.message;
-  if (problem.code === "prompt_rejected") {
-    mark("prompt", "This prompt is not allowed.");
-    fields.prompt.focus();
-  } else if (FIELDS.includes(field)) return showFaults({ [field]: fault });
-  const { title, text } = refusalInWords(problem);
+  const isRefused = problem.code === "prompt_rejected";
+  if (!isRefused && FIELDS.includes(field)) return showFaults({ [field]: fault });
+  const texts = checkedTexts(wanted);
+  if (isRefused) showRefused(texts);
+  const { title, text } = refusalInWords(problem, inWords(texts));
   part(refusal, "title").textContent = title;
   part(refusal, "text").textContent = text;
   refusal.hidden = false;
+}
+
+const checkedTexts = (wanted) =>
+  Object.keys(NAMES_OF_TEXTS).filter(
+    (name) => wanted[name] && (name !== "negativePrompt" || TEXT_ALONE.includes(wanted.provider ?? providers)),
+  );
+
+const inWords = (texts) =>
+  texts.map((name) => NAMES_OF_TEXTS[name]).join(", ").replace(/, ([^,]*)$/, " or $1");
+
+// The server does not say which of them it was.
+function showRefused(texts) {
+  refused = texts;
+  const fault = texts.length > 1 ? `The ${inWords(texts)} is not allowed.` : "This prompt is not allowed.";
+  showFaults(Object.fromEntries(texts.map((name) => [name, fault])));
 }
 
 // Whether there are any. The first of them gets the focus.
@@ -168,11 +197,21 @@ function mark(name, fault) {
 }
 
 function unmark(name) {
+  if (!FIELDS.includes(name)) return; // such as the choice of a size
   at(`${name}-fault`).hidden = true;
   at(name)?.removeAttribute("aria-invalid");
 }
 
+// Its value is another one.
+function changed(name) {
+  const isOfRefused = refused.includes(name);
+  (isOfRefused ? refused : [name]).forEach(unmark);
+  if (isOfRefused) refused = [];
+  refusal.hidden = true;
+}
+
 function clearFaults() {
+  refused = [];
   FIELDS.forEach(unmark);
   refusal.hidden = true;
 }
@@ -188,17 +227,18 @@ function update() {
 function showCost() {
   const credits = creditsFor(Number(fields.count.value));
   const isShort = available !== null && credits > available;
+  const reason = isShort ? `This needs more than you have: ${counted(available, "credit")} available` : "";
   part(button, "cost").textContent = counted(credits, "credit");
-  at("shortcut").hidden = isShort;
-  at("short").hidden = !isShort;
-  at("short").textContent = isShort ? `This needs more than you have: ${counted(available, "credit")} available` : "";
+  at("shortcut").hidden = Boolean(reason);
+  at("short").hidden = !reason;
+  if (at("short").textContent !== reason) at("short").textContent = reason;
 }
 
 for (const style of STYLES) {
   const chip = make("button", { type: "button", textContent: style, ariaPressed: "false" });
   chip.onclick = () => {
     fields.style.value = fields.style.value.trim() === style ? "" : style;
-    unmark("style");
+    changed("style");
     update();
   };
   at("styles").append(chip);
@@ -207,12 +247,13 @@ for (const name of providers.split(" ")) fields.provider.append(make("option", {
 at("provider-field").hidden = !providers.includes(" ");
 at("random").onclick = () => {
   fields.seed.value = "";
-  unmark("seed");
+  changed("seed");
   fields.seed.focus();
 };
 form.oninput = ({ target }) => {
-  if (FIELDS.includes(target.name)) unmark(target.name);
-  refusal.hidden = true;
+  changed(target.name);
   update();
 };
+// In a column that is too low for them, they are scrolled to.
+at("more-options").ontoggle = ({ target }) => target.open && target.scrollIntoView({ block: "nearest" });
 update();

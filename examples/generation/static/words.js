@@ -56,10 +56,11 @@ export function faultInWords(request) {
   return `${reason} The credits of images that were not made are released.`;
 }
 
-export function refusalInWords({ status, code, message, retryAfter }) {
+// `texts`: what of the request was checked, such as "prompt or style".
+export function refusalInWords({ status, code, message, retryAfter }, texts) {
   const refusal = (title, ...sentences) => ({ title, text: sentences.join(" ").trim() });
   if (code === "prompt_rejected") {
-    return refusal("Not accepted", "Nothing was reserved.", "Change the prompt and try again.");
+    return refusal("Not accepted", "Nothing was reserved.", `Change the ${texts} and try again.`);
   }
   if (code === "insufficient_credits") {
     return refusal("Not enough credits", sentence(message), "An operator can grant more.");
