@@ -4,10 +4,16 @@ import { send } from "./http.js";
 
 // Whether this browser has signed in: one that has not need not ask for its session.
 const MARK = "holdfast.session";
-let token;
+let session = null; // as the server describes it
 
 export const changed = new EventTarget();
-export const isSignedIn = () => token !== undefined;
+export const isSignedIn = () => session !== null;
+
+// Whether the key that has signed in has this scope. A server that asks for no key allows everything.
+export const may = (scope) => !session || session.scopes.includes(scope);
+
+// Whose session it is, as text; empty: nobody has signed in.
+export const user = () => (session ? JSON.stringify([session.tenant, session.subject]) : "");
 
 export async function signIn(key) {
   begin(await send("POST", "/session", { body: { key } }));
@@ -25,7 +31,7 @@ export async function restore() {
 
 // Once more if another page of this browser has signed in meanwhile.
 export async function withToken(attempt) {
-  const headers = () => (token ? { "X-CSRF-Token": token } : {});
+  const headers = () => (session ? { "X-CSRF-Token": session.csrfToken } : {});
   try {
     return await attempt(headers());
   } catch (problem) {
@@ -39,14 +45,14 @@ async function renew() {
   begin(await send("GET", "/session"));
 }
 
-function begin({ csrfToken }) {
-  token = csrfToken;
+function begin(begun) {
+  session = begun;
   localStorage.setItem(MARK, "yes");
   changed.dispatchEvent(new Event("change"));
 }
 
 export function end() {
-  token = undefined;
+  session = null;
   localStorage.removeItem(MARK);
   changed.dispatchEvent(new Event("change"));
 }

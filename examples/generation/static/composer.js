@@ -13,6 +13,7 @@ const FIELDS = ["prompt", "negativePrompt", "style", "width", "height", "count",
 const NAMES_OF_TEXTS = { prompt: "prompt", style: "style", negativePrompt: "negative prompt" }; // which are checked
 const TEXT_ALONE = ["openai"]; // providers that get the negative prompt as a part of the prompt: it is checked, too
 const SIDE_RULE = `A whole number of pixels, ${SIDE_MIN} to ${SIDE_MAX}.`;
+const MAY_NOT = "This key may only read: generating takes the scope generation:write.";
 const RULES = {
   prompt: `1 to ${PROMPT_CHARS_MAX} characters.`,
   negativePrompt: `At most ${PROMPT_CHARS_MAX} characters.`,
@@ -31,6 +32,7 @@ const { cost, providers } = document.body.dataset;
 const creditsFor = (count) => count * Number(cost);
 let sent = { text: "", key: "", at: 0 }; // the last request
 let isSending = false;
+let mayGenerate = true;
 let refused = []; // the fields that were refused together: a change of one may be enough
 let available = null;
 
@@ -49,6 +51,13 @@ export function startComposer(send) {
 
 export function showAvailable(credits) {
   available = credits.available;
+  showCost();
+}
+
+// Whether the key that has signed in may generate. The server decides; the page says so before.
+export function showMayGenerate(may) {
+  mayGenerate = may;
+  button.disabled = !may;
   showCost();
 }
 
@@ -78,7 +87,7 @@ export function clearComposer() {
 // -- sending -------------------------------------------------------------------------------------------------------
 
 async function submit(send) {
-  if (isSending) return;
+  if (isSending || !mayGenerate) return;
   clearFaults();
   const wanted = read();
   if (showFaults(faultsOf(wanted))) return;
@@ -227,7 +236,8 @@ function update() {
 function showCost() {
   const credits = creditsFor(Number(fields.count.value));
   const isShort = available !== null && credits > available;
-  const reason = isShort ? `This needs more than you have: ${counted(available, "credit")} available` : "";
+  const short = isShort ? `This needs more than you have: ${counted(available, "credit")} available` : "";
+  const reason = mayGenerate ? short : MAY_NOT;
   part(button, "cost").textContent = counted(credits, "credit");
   at("shortcut").hidden = Boolean(reason);
   at("short").hidden = !reason;

@@ -89,7 +89,7 @@ function fileName({ prompt, seed, contentType }) {
 function showTags(tags) {
   part(dialog, "tags").replaceChildren(
     ...tags.map((tag) => {
-      const remove = make("button", { type: "button", textContent: "×" });
+      const remove = make("button", { type: "button", className: "writes", textContent: "×" });
       remove.setAttribute("aria-label", `Remove the tag ${tag}`);
       remove.onclick = () => setTags(shown.tags.filter((other) => other !== tag));
       return make("li", {}, tag, remove);

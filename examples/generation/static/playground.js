@@ -3,7 +3,7 @@ import { at, make } from "../common/dom.js";
 import { notify } from "../common/notices.js";
 import * as session from "../common/session.js";
 import { askForKey } from "../common/sign_in.js";
-import { choosePrompt, clearComposer, fill, showAvailable, startComposer } from "./composer.js";
+import { choosePrompt, clearComposer, fill, showAvailable, showMayGenerate, startComposer } from "./composer.js";
 import { isReachable, stopWatching, watchConnection } from "./connection.js";
 import { creditsChanged, hideCredits, nameEntries, readCredits, startCredits } from "./credits.js";
 import * as feed from "./feed.js";
@@ -12,7 +12,9 @@ import * as library from "./library.js";
 import { isActive } from "./words.js";
 
 const IDEAS = ["a harbor at night", "snowy mountains at dawn", "a neon city in the rain", "a sailing boat at sunset"];
+const WRITE = "generation:write";
 const ALIVE_MS = 15_000; // how often the page looks for what was requested elsewhere
+let draftOf = ""; // whose prompt stays in the form while the session is over; empty: it is for whoever comes next
 
 // -- views ---------------------------------------------------------------------------------------------------------
 
@@ -27,6 +29,7 @@ function showView() {
 // -- the session ---------------------------------------------------------------------------------------------------
 
 function enter() {
+  if (draftOf && draftOf !== session.user()) clearComposer();
   setSignedOut(false);
   watchConnection(() => readCredits(), readAll);
   readAll();
@@ -42,11 +45,18 @@ function readAll() {
 // The server wants a key (401), or one with another scope (403); or the user has signed out.
 async function leave({ status, message } = {}) {
   if (isSignedOut()) return;
-  setSignedOut(true);
   const ended = status === 401 && session.isSignedIn();
+  draftOf = session.user();
+  if (status !== 401) clearComposer();
+  setSignedOut(true);
   if (status === 403) await session.signOut().catch(session.end);
   else session.end();
-  askForKey(ended ? "The session is over." : status === 403 ? message : "", enter);
+  askForKey(ended ? "The session is over." : status === 403 ? message : "", enterAgain);
+}
+
+function enterAgain() {
+  enter();
+  at("prompt").focus({ preventScroll: true });
 }
 
 const isSignedOut = () => at("content").hidden;
@@ -60,7 +70,13 @@ function setSignedOut(isOut) {
   hideCredits();
   feed.clearFeed();
   library.clearLibrary();
-  clearComposer();
+}
+
+// What a key that may only read cannot do is not offered.
+function showSession() {
+  at("sign-out").hidden = !session.isSignedIn();
+  document.body.classList.toggle("reader", !session.may(WRITE));
+  showMayGenerate(session.may(WRITE));
 }
 
 // That the server is gone is said by the banner.
@@ -133,6 +149,6 @@ for (const idea of IDEAS) {
 addEventListener("hashchange", showView);
 setInterval(catchUp, ALIVE_MS);
 document.addEventListener("visibilitychange", catchUp);
-session.changed.addEventListener("change", () => (at("sign-out").hidden = !session.isSignedIn()));
+session.changed.addEventListener("change", showSession);
 at("sign-out").onclick = () => session.signOut().then(() => leave(), notify);
 session.restore().catch(notify).then(enter);

@@ -65,7 +65,7 @@ class Playground:
 
     def key(self, scopes: str, subject: str = "alice") -> str:
         """Of a new key. With the first one, the server asks for a key."""
-        file = self.folder / f"{scopes}.key"
+        file = self.folder / f"{subject} {scopes}.key"
         self._run("keys", "create", "--scopes", scopes, "--subject", subject, "--key-file", str(file))
         return file.read_text().strip()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.servers.browser import opened
 from tests.worker.in_process import until
@@ -342,20 +342,45 @@ async def test_a_server_with_keys_asks_for_one_and_keeps_the_user_signed_in(brow
         await sign_in(page, other)
         await expect(page.get_by_text("this needs the scope generation:read")).to_be_visible()
         await sign_in(page, reader)
-        await generate(page, "blue hour", size="832x1216")
-        await expect(page.locator("#refusal")).to_contain_text("This needs the scope generation:write")
+        await expect(page.get_by_role("button", name="Generate")).to_be_disabled()
+        await expect(page.locator("#short")).to_contain_text("generating takes the scope generation:write")
+        await page.get_by_label("Prompt", exact=True).fill("of somebody else")
         await page.get_by_role("button", name="Sign out").click()
         await sign_in(page, user)
+        await expect(page.get_by_label("Prompt", exact=True)).to_be_empty()
         await generate(page, "blue hour", size="832x1216")
         await until_shown(request(page, "blue hour"))
         await page.reload()
         await until_shown(request(page, "blue hour"))
         await asyncio.to_thread(playground.revoke, user)
-
-        async def is_over() -> bool:
-            await look_again(page)
-            await page.wait_for_timeout(100)
-            return await page.get_by_text("The session is over").is_visible()
-
-        await until(is_over)
+        await until_over(page)
         await expect(request(page, "blue hour")).to_have_count(0)
+
+
+async def until_over(page: Page) -> None:
+    async def is_over() -> bool:
+        await look_again(page)
+        await page.wait_for_timeout(100)
+        return await page.get_by_text("The session is over").is_visible()
+
+    await until(is_over)
+
+
+async def test_the_prompt_outlasts_the_session_but_not_the_user(browser: Browser, tmp_path: Path) -> None:
+    playground = Playground(tmp_path)
+    keys = [("alice", USER), ("alice", f"{USER},jobs:read"), ("bob", USER)]
+    first, second, other = [await asyncio.to_thread(playground.key, scopes, name) for name, scopes in keys]
+    async with playground.started(), opened(browser, playground.page, expected=["status of 401"]) as page:
+        prompt = page.get_by_label("Prompt", exact=True)
+        await sign_in(page, first)
+        await prompt.fill("a thought that took long")
+        await asyncio.to_thread(playground.revoke, first)
+        await until_over(page)
+        await sign_in(page, second)
+        await expect(prompt).to_have_value("a thought that took long")
+        await expect(prompt).to_be_focused()
+        await asyncio.to_thread(playground.revoke, second)
+        await until_over(page)
+        await sign_in(page, other)
+        await expect(prompt).to_be_visible()
+        await expect(prompt).to_be_empty()
