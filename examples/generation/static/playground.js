@@ -15,6 +15,7 @@ const IDEAS = ["a harbor at night", "snowy mountains at dawn", "a neon city in t
 const WRITE = "generation:write";
 const ALIVE_MS = 15_000; // how often the page looks for what was requested elsewhere
 let draftOf = ""; // whose prompt stays in the form while the session is over; empty: it is for whoever comes next
+let isCatchingUp = false;
 
 // -- views ---------------------------------------------------------------------------------------------------------
 
@@ -92,15 +93,18 @@ function onRequestChanged(request) {
   if (!isActive(request) && request.assets.length) library.libraryChanged();
 }
 
-// What was requested elsewhere has changed the credits; a server that is gone is found by this, too.
+// What was requested or granted elsewhere has changed the credits; a server that is gone is found by this, too.
 async function catchUp() {
-  if (document.hidden || isSignedOut() || !isReachable()) return;
+  if (isCatchingUp || document.hidden || isSignedOut() || !isReachable()) return;
+  isCatchingUp = true;
   try {
     if (!(await readCredits())) return;
     await feed.readNewest();
     library.libraryChanged();
   } catch (problem) {
     report(problem);
+  } finally {
+    isCatchingUp = false;
   }
 }
 
@@ -149,6 +153,7 @@ for (const idea of IDEAS) {
 addEventListener("hashchange", showView);
 setInterval(catchUp, ALIVE_MS);
 document.addEventListener("visibilitychange", catchUp);
+addEventListener("focus", catchUp); // of a window that was seen all the time
 session.changed.addEventListener("change", showSession);
 at("sign-out").onclick = () => session.signOut().then(() => leave(), notify);
 session.restore().catch(notify).then(enter);

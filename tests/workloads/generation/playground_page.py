@@ -72,6 +72,10 @@ class Playground:
     def revoke(self, key: str) -> None:
         self._run("keys", "revoke", key)
 
+    def grant(self, amount: int, user: str = "default") -> None:
+        """By an operator."""
+        self._run("credits", "grant", user, str(amount), "--reason", "for a test")
+
     def _run(self, *command: str) -> None:
         assert holdfast(*command, folder=self.folder).returncode == 0
 

@@ -142,6 +142,57 @@ async def test_what_is_wrong_is_said_at_its_field(browser: Browser, playground: 
     assert "a mill" not in str(playground.read("/generations"))
 
 
+async def test_all_texts_that_may_be_the_reason_of_a_refusal_are_named(
+    browser: Browser, playground: Playground
+) -> None:
+    async with opened(browser, playground.page, expected=["status of 422"]) as page:
+        await generate(page, "a mill", style="forbidden-test-word")
+        prompt, style = page.locator("#prompt"), page.locator("#style")
+        for field in (prompt, style):
+            await expect(field).to_have_accessible_description("The prompt or style is not allowed.")
+            await expect(field).to_have_attribute("aria-invalid", "true")
+        await expect(page.locator("#refusal")).to_contain_text("Change the prompt or style and try again.")
+        await page.get_by_role("button", name="sketch").click()
+        for field in (prompt, style):
+            await expect(field).not_to_have_attribute("aria-invalid", "true")
+        await expect(page.locator("#refusal")).to_be_hidden()
+        await generate(page, "a forbidden-test-word")
+        await expect(prompt).to_have_accessible_description("This prompt is not allowed.")
+        await expect(style).not_to_have_attribute("aria-invalid", "true")
+
+
+async def test_a_text_that_is_too_long_says_how_long_it_is(browser: Browser, playground: Playground) -> None:
+    async with opened(browser, playground.page) as page:
+        prompt = page.get_by_label("Prompt", exact=True)
+        await prompt.fill("\N{DROMEDARY CAMEL}" * 4001)
+        await page.get_by_role("button", name="Generate").click()
+        await expect(prompt).to_have_accessible_description("1 to 4000 characters. These are 4001.")
+
+
+async def test_the_options_are_shown_whole(browser: Browser, playground: Playground) -> None:
+    for height in (860, 640):
+        async with opened(browser, playground.page, viewport={"width": 1280, "height": height}) as page:
+            await page.get_by_text("More options").click()
+            await expect(page.get_by_label("Seed")).to_be_in_viewport(ratio=1)
+            seed, send = await page.get_by_label("Seed").bounding_box(), await page.locator(".send").bounding_box()
+            assert seed is not None
+            assert send is not None
+            assert seed["y"] + seed["height"] < send["y"]
+
+
+async def test_credits_that_are_granted_appear_by_themselves(browser: Browser, playground: Playground) -> None:
+    async with opened(browser, playground.page) as page:
+        await page.clock.install()
+        await page.clock.fast_forward(1000)  # it is read for the first time
+        shown = page.locator("#credits [data-part=available]")
+        await expect(shown).to_contain_text("credits")
+        for look in ("dispatchEvent(new Event('focus'))", "document.dispatchEvent(new Event('visibilitychange'))", ""):
+            before = int((await shown.inner_text()).split()[0])
+            await asyncio.to_thread(playground.grant, 7)
+            await (page.evaluate(look) if look else page.clock.fast_forward(30_000))
+            await expect(shown).to_have_text(f"{before + 7} credits")
+
+
 async def test_credits_and_quota_that_are_used_up_are_explained(browser: Browser, tmp_path: Path) -> None:
     settings = {"COST": "2", "STARTING_CREDITS": "4", "QUOTA_PER_DAY": "3", "OPENAI_URL": "http://127.0.0.1:9/v1"}
     playground = Playground(tmp_path, **{f"HOLDFAST_GENERATION_{name}": value for name, value in settings.items()})
