@@ -148,6 +148,7 @@ async def test_too_few_credits_are_402(service: Service, generation_settings: Se
     assert accepted["creditsReserved"] == 2
     line = await leaves_only_a_line(service, "INSUFFICIENT_CREDITS", lambda: service.create("another"))
     assert line["detail"] == {"needed": 2, "available": 1}
+    assert line["answer"].json()["detail"] == "this needs 2 credits, and 1 is available"
     await service.grant("default", 1)
     await service.accepted("another")
     assert await service.credits() == (4, 4, 0)

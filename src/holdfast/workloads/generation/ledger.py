@@ -56,6 +56,11 @@ class Credits(NamedTuple):
         return self.balance - self.reserved
 
 
+def in_credits(amount: int) -> str:
+    """Such as "1 credit"."""
+    return f"{amount} credit{'' if amount == 1 else 's'}"
+
+
 async def credits_of(tx: Tx, user: User) -> Credits:
     """A new user has the credits that each starts with, which the ledger does not have yet."""
     row = await tx.one(ext.q.account, tenant=user[0], user_id=user[1])

@@ -91,8 +91,9 @@ def _quota_exceeded(order: Order, period: str, used: int, most: int, seconds: fl
 
 def _insufficient(order: Order, available: int) -> PaymentRequired:
     extension.refusals.add(1, "insufficient_credits")
+    are = "is" if available == 1 else "are"
     return PaymentRequired(
-        f"this needs {order.cost} credits, and {available} are available",
+        f"this needs {ledger.in_credits(order.cost)}, and {available} {are} available",
         code="insufficient_credits",
         audit=ext.audit_entry("INSUFFICIENT_CREDITS", order.user[1], needed=order.cost, available=available),
     )
