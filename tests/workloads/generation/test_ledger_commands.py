@@ -87,7 +87,7 @@ def test_it_shows_what_a_user_has(credits_of: Credits) -> None:
 def test_it_grants_and_lists_and_audits(url: str, credits_of: Credits) -> None:
     granted = credits_of.json("grant", "bob", "50", "--reason", "a refund")
     assert granted["balance"] == 149
-    assert credits_of.lines("grant", "bob", "1", "--reason", "more") == ["granted 1 credits to bob, who has 150 now"]
+    assert credits_of.lines("grant", "bob", "1", "--reason", "more") == ["granted 1 credit to bob, who has 150 now"]
     listed = credits_of.json("statement", "bob")["entries"]
     assert isinstance(listed, list)
     assert [(entry["kind"], entry["amount"], entry["reason"]) for entry in listed] == [
@@ -107,6 +107,34 @@ def test_it_grants_and_lists_and_audits(url: str, credits_of: Credits) -> None:
             return [(line.action, line.subject) for line in (await engine.audit.page()).lines]
 
     assert asyncio.run(audited()).count(("CREDITS_GRANTED", "bob")) == 2
+
+
+def test_a_grant_says_that_the_user_is_new_and_names_another_tenant(credits_of: Credits) -> None:
+    to_new = ("grant", "bbo", "50", "--reason", "a refund")
+    first = "granted 50 credits to bbo, who has 150 now (new: has not used the service yet)"
+    assert credits_of.lines(*to_new) == [first]
+    assert credits_of.lines(*to_new) == ["granted 50 credits to bbo, who has 200 now"]
+    elsewhere = credits_of.json("grant", "bob", "5", "--reason", "x", "--tenant", "acme")
+    assert (elsewhere["balance"], elsewhere["new"]) == (105, True)
+    [line] = credits_of.lines("grant", "bob", "5", "--reason", "x", "--tenant", "acme")
+    assert line == "granted 5 credits to bob of tenant acme, who has 110 now"
+    [line] = credits_of.lines("show", "bob", "--tenant", "acme")
+    assert line == "bob of tenant acme has 110 credits: 110 available, 0 reserved"
+
+
+def test_the_help_names_each_default_once_and_the_range_of_a_limit(tmp_path: Path) -> None:
+    said = " ".join(holdfast("credits", "statement", "--help", folder=tmp_path).stdout.split())
+    assert "number of entries, 1 to 500 (20)" in said
+    assert "the tenant of the user (default) " in f"{said} "
+    assert "(default) (default)" not in said
+
+
+def test_an_empty_ledger_is_valid_and_asks_whether_it_is_the_right_one(tmp_path: Path) -> None:
+    done = holdfast("credits", "check", folder=tmp_path)
+    assert done.returncode == 0
+    assert "the ledger is valid; 0 accounts, 0 entries" in done.stdout
+    assert "nobody has used the service on this database: is it the right one?" in done.stdout
+    assert "is this the right directory?" in done.stderr
 
 
 @pytest.mark.sampled(1)

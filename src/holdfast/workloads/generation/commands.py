@@ -9,10 +9,12 @@ from holdfast.workloads.generation import ledger
 from holdfast.workloads.generation.included import ext
 from holdfast.workloads.generation.ledger import Credits, User
 from holdfast.workloads.generation.ledger_check import LedgerTotals, check_ledger
+from holdfast.workloads.generation.manifest import DEFAULT_TENANT
 from holdfast.workloads.generation.operators import checked_reason, checked_user
 from holdfast.workloads.generation.views import entry_id
 
 SHOWN_FAULTS = 20
+NEW = " (new: has not used the service yet)"  # or the name is misspelled
 
 
 async def check(call: CommandCall) -> Report:
@@ -22,14 +24,17 @@ async def check(call: CommandCall) -> Report:
     if len(totals.faults) > SHOWN_FAULTS:
         lines.append(f"- and {len(totals.faults) - SHOWN_FAULTS} more; --json lists all")
     said = f"NOT valid: {_count(len(totals.faults), 'fault')}" if totals.faults else "valid"
-    lines.insert(0, f"the ledger is {said}; {_count(totals.accounts, 'account')}, {totals.entries} entries")
+    entries = _count(totals.entries, "entry", "entries")
+    lines.insert(0, f"the ledger is {said}; {_count(totals.accounts, 'account')}, {entries}")
+    if not totals.accounts and not totals.faults:
+        lines.append("nobody has used the service on this database: is it the right one?")
     titles = ("issued", "spent", "forfeited", "available", "reserved", "sum")
     row = (totals.issued, totals.spent, totals.forfeited, totals.available, totals.reserved, totals.sum)
     return Report(data, lines, (titles, [row]), failed=bool(totals.faults))
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _shown(totals: LedgerTotals) -> dict[str, int]:
@@ -38,33 +43,45 @@ def _shown(totals: LedgerTotals) -> dict[str, int]:
 
 
 async def show(call: CommandCall) -> Report:
-    tenant, user = _user(call)
+    who = _user(call)
 
     async def look(tx: Tx) -> tuple[Credits, bool]:
-        is_new = await tx.one(ext.q.account, tenant=tenant, user_id=user) is None
-        return await ledger.credits_of(tx, (tenant, user)), is_new
+        return await ledger.credits_of(tx, who), await _is_new(tx, who)
 
     has, is_new = await call.read(look)
-    data = {"user": user, "balance": has.balance, "reserved": has.reserved, "available": has.available}
-    line = f"{user} has {has.balance} credits: {has.available} available, {has.reserved} reserved"
-    if is_new:  # or the name is misspelled
-        return Report({**data, "new": True}, [f"{line} (new: has not used the service yet)"])
-    return Report(data, [line])
+    data = {"user": who[1], "balance": has.balance, "reserved": has.reserved, "available": has.available}
+    line = f"{_named(who)} has {ledger.in_credits(has.balance)}: {has.available} available, {has.reserved} reserved"
+    return _said(data, line, is_new)
 
 
 def _user(call: CommandCall) -> User:
     return checked_user(call.arguments["tenant"], call.arguments["user"])
 
 
+async def _is_new(tx: Tx, who: User) -> bool:
+    return await tx.one(ext.q.account, tenant=who[0], user_id=who[1]) is None
+
+
+def _named(who: User) -> str:
+    tenant, user = who
+    return user if tenant == DEFAULT_TENANT else f"{user} of tenant {tenant}"
+
+
+def _said(data: dict[str, Any], line: str, is_new: bool) -> Report:
+    return Report({**data, "new": True}, [line + NEW]) if is_new else Report(data, [line])
+
+
 async def grant(call: CommandCall) -> Report:
-    tenant, user = _user(call)
+    tenant, user = who = _user(call)
     amount, reason = call.arguments["amount"], checked_reason(call.arguments["reason"])
     async with call.tx() as tx:
-        granted = await ledger.grant(tx, (tenant, user), amount, reason)
+        is_new = await _is_new(tx, who)
+        granted = await ledger.grant(tx, who, amount, reason)
         by = {"by": call.by, "tenant": tenant, "entry": granted.seq}
         await ext.audit(tx, "CREDITS_GRANTED", user, amount=amount, reason=reason, **by)
     data = {"user": user, "entryId": entry_id(granted.seq), "balance": granted.balance}
-    return Report(data, [f"granted {amount} credits to {user}, who has {granted.balance} now"])
+    line = f"granted {ledger.in_credits(amount)} to {_named(who)}, who has {granted.balance} now"
+    return _said(data, line, is_new)
 
 
 async def statement(call: CommandCall) -> Report:

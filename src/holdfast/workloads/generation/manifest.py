@@ -4,9 +4,10 @@ from holdfast.manifest import Argument, Command, CommandGroup, Manifest
 from holdfast.workloads.generation.lifecycle import GENERATION
 from holdfast.workloads.generation.settings import Settings
 
+DEFAULT_TENANT = "default"
 _COMMANDS = "holdfast.workloads.generation.commands"
 _USER = Argument("user", about="the user: the subject of a key, or its id")
-_TENANT = Argument("--tenant", about="the tenant of the user (default)", default="default")
+_TENANT = Argument("--tenant", about="the tenant of the user", default=DEFAULT_TENANT)
 
 CREDITS = CommandGroup(
     name="credits",
@@ -46,7 +47,7 @@ CREDITS = CommandGroup(
             examples=("holdfast credits statement alice --limit 100",),
             arguments=(
                 _USER,
-                Argument("--limit", about="number of entries (20)", kind=int, least=1, most=500, default=20),
+                Argument("--limit", about="number of entries, 1 to 500", kind=int, least=1, most=500, default=20),
                 _TENANT,
             ),
         ),
