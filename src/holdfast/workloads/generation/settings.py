@@ -56,14 +56,24 @@ class Settings(msgspec.Struct):
     classifier_url: Annotated[str, _about("Address of the moderation API of the classifier `openai`.")] = ""
     classifier_key: Annotated[Secret, _about("Key of that API.")] = ""
     moderator: Annotated[str, _about("Moderator of images: `rules`, or the name of an installed plug-in.")] = "rules"
-    openai_url: Annotated[str, _about("Address of an OpenAI-compatible API, such as `https://api.openai.com/v1`.")] = ""
+    openai_url: Annotated[
+        str,
+        _about(
+            "Base address of an OpenAI-compatible API, such as `https://api.openai.com/v1`: `/images/generations` is "
+            "added."
+        ),
+    ] = ""
     openai_key: Annotated[Secret, _about("Key of that API.")] = ""
     openai_model: Annotated[str, _about("Model of that API.")] = "gpt-image-1"
     openai_cost_micros: Annotated[
         int, _about("What that API charges for an image, in millionths of your currency.", ge=0, le=10**12)
     ] = 0
     poll_url: Annotated[
-        str, _about("Address of an API with predictions that are created, polled and announced by webhooks.")
+        str,
+        _about(
+            "Full address to which predictions are posted, such as "
+            "`https://api.replicate.com/v1/models/OWNER/NAME/predictions`: no path is added."
+        ),
     ] = ""
     poll_key: Annotated[Secret, _about("Key of that API.")] = ""
     poll_cost_micros: Annotated[
