@@ -14,8 +14,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import holdfast.workloads.generation.guard as guard_package
 from holdfast.workloads.generation.guard import PromptGuard
 from holdfast.workloads.generation.guard.normalize import latin, without_marks
+from holdfast.workloads.generation.guard.prefilter import folded
+from holdfast.workloads.generation.guard.reading import COARSE, accepted, readings
+from holdfast.workloads.generation.guard.terms import Terms
 
 TEST_WORD = "forbidden-test-word"
 SHORT = ("ass", "hell", "rape", "penis", "shit", "kill", "slit", "xxx", "bad egg", "c4", "ar 15", "hop", "anal", "sex")
@@ -92,7 +96,7 @@ def test_the_test_word_is_refused_in_any_spelling(prompt: str) -> None:
         "a watercolor of a castle",
         "a forbidden castle; the word of a test",
         "unforbidden-test-word",
-        "forbidden-test-words",
+        "forbidden-test-worded",
         "forbidden-test-wor",
         "forbiden-test-word",
         "the Al Gore library",
@@ -196,10 +200,287 @@ def test_words_of_any_script_can_be_listed(
     assert [text for text in allowed if guard(text)] == []
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "forb!dden!test!word",
+        "forb!dden! test word",
+        "a forb!dden, test! word",
+        "forb|dden|test|word",
+        "f|o|r|b|!|d|d|e|n|t|e|s|t|w|o|r|d",
+        "f+o+r+b+1+d+d+e+n+t+e+s+t+w+o+r+d",
+        "forb!dden @ test @ word",
+        "forb!b!dden test word",
+        "!forb!dden! $test$ +word+",
+        "wow! forb!dden + te$t + word, $5!",
+        "forbidden1test1word",
+        "forbidden 0 test 0 word",
+        "ch11d p0rn",
+        "sexua1ized ch1ld",
+        "snuff f11m",
+        "best1a1ity",
+        "1o11con",
+        "L0L1C0N",
+        "n@ked 2 ch!ldren",
+        "forbldden-test-word",
+        "FORBLDDEN TEST WORD",
+        "for6idden-test-word",
+        "f()rbidden test w[]rd",
+        "f{}rbidden-test-w()rd",
+        "forbi|)|)en-test-wor|)",
+        "forbidden-test-vvord",
+        "FORBIDDEN-TEST-VVORD",
+        "forbidden-test-\\/\\/ord",
+        "forbidden-test-ⅴⅴord",
+        "forbidden-test-words",
+        "f.o.r.b.i.d.d.e.n t.e.s.t w.o.r.d.s",
+        "child-porn-film, child-porn",
+        "semi-nude child",
+    ],
+)
+def test_symbols_are_letters_or_separators_each_for_itself(prompt: str) -> None:
+    assert BUILT_IN.refuses(prompt) == BUILT_IN.refuses(f"Wow! {prompt}, in $ and € @ 5 + 5!") == "built_in"
+
+
+@pytest.mark.parametrize("word", ["lolicon", "rape"])
+def test_i_and_l_are_told_apart_in_short_words(refuses: Callable[..., Refuses], word: str) -> None:
+    guard = refuses(word, "hell", "kill", "lice")
+    assert [text for text in ("heil", "Kiil", "ilce", "llce", "a klii") if guard(text)] == []
+    assert [text for text in ("he1l", "k!ll", "1ice", "|ice", "heIl") if not guard(text)] == []
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "forbidd℮n-t℮st-word",
+        "fסrbidden-test-word",
+        "fهrbidden-test-word",
+        "fഠrbidden-test-word",
+        "fဝrbidden-test-wဝrd",
+        "f𐐄rbidden-test-w𐐬rd",
+        "f𐊒rbidden-test-word",
+        "foⲅbidden-test-word",
+        "foꮁbidden-test-word",
+        "forᏏidden-test-word",
+        "forƄidden-test-word",
+        "ꬵorbidden-test-word",
+        "ẝorbidden-test-word",
+        "forbidden-𐊗es𐊗-word",
+        "w⓿rd forbidden test w⓿rd",
+        "f❶rbidden f⓿rb➊dden test word",
+        "ᖴOᖇᗷIᗪᗪEᑎ-TEᔕT-ᗯOᖇᗪ",
+        "千ㄖ尺乃丨ᗪᗪ乇几 ㄒ乇丂ㄒ 山ㄖ尺ᗪ",
+        "ᎦᎧᏒᏰᎥᎴᎴᏋᏁ ᏖᏋᏕᏖ ᏇᎧᏒᎴ",
+        "ቻዐዪጌጎዕዕቿክ ፕቿነፕ ሠዐዪዕ",
+        "f๏rbเdden test w๏rd",
+        "ｷの尺乃ﾉりり乇刀-ｲ乇丂ｲ-Wの尺り",
+        "ꎇꂦꋪꌃꀤꀸꀸꍟꈤ-꓄ꍟꌗ꓄-ꅏꂦꋪꀸ",
+        "卄ㄖ山 ㄒㄖ 爪卂Ҝ乇 卂 卩丨卩乇 乃ㄖ爪乃",
+        "ςђเlԁ ק๏гภ",
+        "FФЯБIDDΞИ-ΓΞSΓ, ZФФPHILIД",
+        "₣ØⱤ฿łĐĐɆ₦-₮Ɇ₴₮-₩ØⱤĐ",
+        "forbidden・test・word",
+        "f・o・r・b・i・d・d・e・n・t・e・s・t・w・o・r・d",
+        "forbidden･test･word",
+        "forbidden゠test゠word",
+        "forbiddenーtestーword",
+        "forbidden一test一word",
+        "forbidden\u1173test\u1173word",
+        "forbiddenㅡtestㅡword",
+        "forbidden\u0640test\u0640word",
+        "山forbidden-test-word一",
+        "ch℮ck: 𝐬𝐧𝐮𝐟𝐟 film",
+    ],
+)
+def test_letters_of_other_scripts_are_read_as_what_they_look_like(prompt: str) -> None:
+    assert BUILT_IN.refuses(prompt) == "built_in"
+
+
+def test_punctuation_of_all_scripts_separates_words() -> None:
+    marks = [char for char in map(chr, range(sys.maxunicode)) if unicodedata.category(char)[0] in "PZ"]
+    assert [ascii(char) for char in marks if not BUILT_IN.refuses(char.join(["a forbidden", "test", "word"]))] == []
+
+
+def test_a_word_in_a_script_without_spaces_is_not_read_as_latin(refuses: Callable[..., Refuses]) -> None:
+    guard = refuses("千山", "fw", "工人")
+    assert guard("千山") == guard("看千山万水") == guard("工人们") == "blocklist"
+    assert guard("人山人海") is None
+
+
 def test_each_text_is_checked() -> None:
     assert BUILT_IN.refuses("a castle", "", TEST_WORD) == "built_in"
     assert BUILT_IN.refuses("forbidden", "test", "word") is None
     assert BUILT_IN.refuses() is None
+
+
+# -- ordinary prompts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "oilseed rape scene in bloom",
+        "a field of yellow rape, scene with bees",
+        "still life with snuff, film grain, 35mm",
+        "a nude, minor scratches on the canvas",
+        "a nude. Minor scratches on the canvas",
+        "a woman in blood and gore-tex boots",
+        "how to build a bomb shelter",
+        "how to make a bomb-shaped cake",
+        "LOL-icon sticker",
+        "Lol-Icon sticker",
+        "C-Sam the robot",
+        "nude child-size chair",
+        "naked child-like tree spirits",
+        "underage sex-education leaflet",
+        "museum diagram: how to make explosives safely, 1890s poster",
+        "Blood, and Gore (Al) at a podium",
+        "grand theft auto mission: gang, rape",
+        "snuff box, film still",
+    ],
+)
+def test_words_of_different_phrases_are_not_taken_together(prompt: str) -> None:
+    assert BUILT_IN.refuses(prompt) is None
+
+
+@pytest.mark.parametrize("prompt", ["n,u,d,e,c,h,i,l,d", "n. u. d. e. c. h. i. l. d.", "n, u, d, e, m, i, n, o, r"])
+def test_a_phrase_with_all_letters_apart_may_have_commas(prompt: str) -> None:
+    assert BUILT_IN.refuses(prompt) == "built_in"
+
+
+ORDINARY = """
+    a watercolor of a fishing village at dawn, soft light, 35mm film!!
+    Wow! A cat & a dog! $5 + tax (20% off) [studio lighting]
+    masterpiece, best quality, (red hair:1.2), [blurry], 8k --ar 16:9
+    portrait of a naked mole-rat in a museum diorama
+    Botticelli's Venus as a nude in marble, children's book style
+    a nude beach sign, minors not admitted
+    a classical nude study in charcoal, teen-age mutant ninja turtle poster
+    a minor planet beyond Neptune; a nude figure in the foreground
+    B minor sonata sheet music beside a nude statue
+    rapeseed oil bottle, yellow fields, Schleswig-Holstein
+    grapes, drapes and a therapist's office
+    the rape of the Sabine women, marble, Giambologna
+    a therapist is rapped on the knuckles by a raptor
+    a scraping tool, draping fabric, shaping clay
+    film noir detective, snuff bottle on the desk, smoke
+    antique snuff boxes; film posters on the wall
+    a film crew, snuffling pigs, truffle hunt
+    bestselling totality: the eclipse over Texas
+    zoo philatelists, stamps with animals
+    a bomb disposal robot, how to build trust with users
+    how to build a birdhouse, step by step
+    how to make pancakes, flat lay
+    how to commit to git, cartoon octopus
+    pipe organ, bath bomb, instructions for use
+    nail polish bottles, instructions leaflet
+    ghost gum trees and a gun-metal sky, blueprint of a house
+    suicide squad style comic cover, no instructions
+    nerve cells under a microscope, gas giant in the sky
+    revenge of the nerds, corn field, porno for pyros band poster
+    deep-sea fake coral, porcelain vase
+    a corpse flower in bloom, mutilated statue, dismantled car
+    a body of water, a dismembered doll, decapitated dandelions
+    extreme sports: gorge canyoning in Gore, New Zealand
+    gore-tex jacket, extreme weather
+    gang of sparrows, raptor overhead
+    sexual selection in birds of paradise, assault course in the army
+    consensual hallucination, cyberspace, William Gibson
+    an incestuous royal family tree, Habsburg jaw
+    necropolis of Cerveteri, philharmonic concert
+    underage driver sign, sextant, navy
+    Sussex, Essex and Middlesex county maps
+    Sam C. and Cs. Amberg at the conference
+    scammer alert poster, CSA membership card
+    silicon wafer, Lolita fashion, icon set
+    lol icon pack, flat design
+    a shot at a contest, a conference badge
+    child's drawing of a pornic beach, Brittany
+    children of the corn, movie poster
+    a child portrait, soft window light
+    a kiddie pool, pornographers of the Belle Epoque are not invited
+    naked eye astronomy with children
+    naked trees, child on a sledge
+    a preteen soccer team in nude-coloured socks
+    the word of a test that is not forbidden
+    a test word in the Forbidden City
+    Forbidden City, testing ground, wordsmith
+    election night newsroom, minor parties at 4%, anchors in suits
+    goal! Bayern 3-1 Dortmund, 90+4 minutes, fans with flags
+    penalty shoot-out, England vs. Italy, rain
+    a marathon runner hits the wall at km 35
+    DNA double helix, A-T and C-G base pairs, textbook
+    H2O + CO2 -> H2CO3, chalk on a blackboard
+    the Hubble deep field, 10,000 galaxies
+    mitochondria is the powerhouse of the cell, meme
+    a periodic table with 118 elements
+    ratatouille, spaghetti alla puttanesca, coq au vin
+    chicken breast with asparagus, cockles and mussels
+    a cocktail bar in Scunthorpe, Penistone railway station
+    shiitake mushrooms, Hellenic salad, assam tea
+    100% wool! Sale! -50%! Only $9.99!
+    e-mail me @ john@example.com!!!
+    A|B test dashboard, x|y axes, [ ] checkbox, () parentheses, {} braces
+    vvvvv pattern, savvy skivvies, a flivver, a navvy
+    C++ and C# logos, f(x) = [] + {}
+    Il Divo in Milan, Illinois, ill-lit hall, lilies
+    ¡Olé! ¿Qué tal? Niños jugando en la playa, 1,50 €
+    Ein Mädchen mit einem Perlenohrring, größer als 2×2 m
+    Les enfants nus pieds courent après l'été, 20 °C
+    портрет ребёнка в стиле Репина, зимний лес
+    Ο Παρθενώνας στο φως του δειλινού
+    東京タワーの夜景、スーパーカー、一人の子供
+    千と千尋の神隠し風の風景
+    서울의 밤거리, 어린이 공원
+    صورة لغروب الشمس فوق النيل
+    ילדים משחקים בחוף תל אביב
+    ภาพวาดสีน้ำของวัดอรุณ
+    हिमालय में सूर्योदय
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("prompt", [*map(str.strip, ORDINARY)])
+def test_an_ordinary_prompt_is_allowed(prompt: str) -> None:
+    assert BUILT_IN.refuses(prompt) == BUILT_IN.refuses(prompt.upper()) is None
+
+
+PROSE = """
+    The museum opened its new wing on Sunday morning, and by noon the queue went round the block. Inside, children sat
+    on the floor and drew what they saw: a marble torso, a ship in a storm, a bowl of lemons. A guard told them that
+    the painter had built the frame himself. Nobody was in a hurry. Later it rained, the trams were full, and the
+    river rose under the old bridge; the radio said that the minor roads were closed and that the train to the coast
+    was late. Farmers sow rape in August, scientists count the bees, and the mill presses oil. How to make bread: take
+    flour, water and salt, and build a fire. The film was long, the snuff box was empty, the body of the letter was
+    missing.
+
+    Der Wind trieb das Laub über den Platz, während die Kinder im Brunnen ihre Schiffe fahren ließen. Am Abend saßen
+    die Nachbarn vor der Tür, erzählten vom Krieg, von der Ernte und vom Raps, der gelb bis zum Horizont stand. Die
+    Straßenbahn hielt nicht mehr an der alten Brücke. Ein Mädchen las laut aus der Zeitung vor: Wahlen, Wetter,
+    Fußball. Niemand hörte zu, doch alle nickten. Größere Gefäße müssen außen geprüft werden, bevor das Öl
+    hineinfließt.
+
+    Le marché ouvrait à six heures, et déjà les vendeurs criaient leurs prix: des pêches, des raisins, du fromage
+    râpé. Un enfant courait après son chien entre les étals, sa mère riait. Plus loin, le musée montrait des nus de
+    Rodin et des paysages d'hiver. L'après-midi, la pluie lava les rues; on but du café, on parla de la grève, du
+    théâtre et de la mer.
+
+    El tren salió de la estación con una hora de retraso, y los niños cantaban en el último vagón. Desde la ventana se
+    veían olivos, molinos y un río casi seco. El maestro les explicó cómo se construye un puente y por qué el cielo es
+    azul. Llegaron de noche; la abuela los esperaba con sopa, pan y un pequeño perro que no dejaba de ladrar.
+"""
+
+
+def test_prose_is_allowed() -> None:
+    assert BUILT_IN.refuses(PROSE) is None
+    assert BUILT_IN.refuses(PROSE.upper(), " ".join(PROSE.split()[::-1])) is None
+    assert BUILT_IN.refuses(*re.split(r"(?<=[.;:,])\s", PROSE)) is None
+
+
+def test_the_documentation_is_allowed() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].glob("docs/**/*.md")]
+    lines = [line for text in texts for line in text.splitlines() if "rbidden" not in line.casefold()]
+    assert len(lines) > 1000
+    assert [line for line in lines if BUILT_IN.refuses(line)] == []
 
 
 # -- disguises and ordinary text ---------------------------------------------------------------------------------------
@@ -210,16 +491,14 @@ _ALIKE = """
 """
 LOOKALIKES = {alike[0]: alike for alike in _ALIKE.split()}
 INVISIBLE = ["", "\u200b", "\u200d", "\u00ad", "\u2060", "\ufe0f", "\u202e", "\u0301", "\u0336", "\u034f", "\u3164"]
-SEPARATORS = ["", "", " ", "-", "_", ".", "\n", "🔥", " * ", "...", "，", "　", "~~"]
+SEPARATORS = ["", "", " ", "-", "_", ".", "\n", "🔥", " * ", "...", "，", "　", "~~", "!", " @ ", "|", "+"]
 
 
 @st.composite
 def disguised(draw: st.DrawFn, word: str) -> str:
-    """Symbols take the place of letters, or stand between them: a reader cannot tell a mixture either."""
-    symbols = draw(st.booleans())
     text = ""
     for letter in filter(str.isalpha, word):
-        spelled = [letter.upper(), *(each for each in LOOKALIKES[letter] if symbols or each.isalnum())]
+        spelled = [letter.upper(), *LOOKALIKES[letter]]
         text += draw(st.sampled_from(spelled)) * draw(st.integers(1, 3)) + draw(st.sampled_from(INVISIBLE))
         text += draw(st.sampled_from(SEPARATORS))
     return text
@@ -230,6 +509,47 @@ def disguised(draw: st.DrawFn, word: str) -> str:
 )
 def test_a_disguised_word_is_refused(word: str, before: str, after: str) -> None:
     assert BUILT_IN.refuses(before + word + after) == "built_in"
+
+
+LISTED = [
+    line
+    for line in Path(guard_package.__file__).with_name("blocklist.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+ASCII_ALIKE = {letter: [*filter(str.isascii, alike)] for letter, alike in LOOKALIKES.items()} | {
+    "b": [*"b86"],
+    "g": [*"g69"],
+    "i": [*"il1!|"],
+    "l": [*"lI1!|"],
+    "o": ["o", "0", "()", "[]"],
+    "w": ["w", "vv", "\\/\\/"],
+}
+
+
+@st.composite
+def garbled(draw: st.DrawFn) -> str:
+    """A listed phrase in ASCII, in a spelling that may be found or not."""
+    text = ""
+    for letter in draw(st.sampled_from(LISTED)):
+        text += draw(st.sampled_from([letter, letter, *ASCII_ALIKE.get(letter, [letter])])) * draw(st.integers(1, 2))
+        text += draw(st.sampled_from(["", "", "", "", "", " ", ", ", "-", "!", "$", "|", "0", "()", "q"]))
+    return draw(st.sampled_from(["", "x", "! ", "a + "])) + text
+
+
+@given(garbled())
+@example("forb!dden!test!word")
+@example("c!h|1+d p0rn")
+@example("[]forbidden test word")
+def test_what_the_quick_look_skips_is_in_no_reading(text: str) -> None:
+    terms = Terms(LISTED)
+    if any(span for reading in readings(text) for span in terms.spans(reading)):
+        assert terms.beginnings.occur_in(folded(text))
+
+
+def test_a_letter_and_its_spellings_are_one_coarse_letter() -> None:
+    for letter in map(chr, range(97, 123)):
+        spellings = accepted(letter, alike=True)
+        assert {char.translate(COARSE) for char in spellings} == {letter.translate(COARSE)}
 
 
 ENGLISH = [
@@ -410,6 +730,10 @@ HOSTILE = [
     "Bl",
     "f\u0336",
     "漢字",
+    "()",
+    "f!0",
+    "C-Sa",
+    "forbidden! te$+ ",
 ]
 
 
