@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 from holdfast.workloads.generation.guard.lists import ListFile, parse_allowlist, parse_blocklist
@@ -64,8 +64,10 @@ class PromptGuard:
         return [(category, terms) for category, terms in every if terms.beginnings.occur_in(quick)]
 
     def _has(self, terms: Terms, reading: Reading) -> bool:
-        found = list(terms.spans(reading))
-        return bool(found) and not _Cover(self._allowed.content.verbatim(reading)).has_all(found)
+        found = terms.spans(reading)
+        if (first := next(found, None)) is None:
+            return False
+        return not _Cover(self._allowed.content.verbatim(reading)).has_all(chain([first], found))
 
     def _has_pattern(self, clean: str) -> bool:
         patterns = self._blocked.content.patterns
