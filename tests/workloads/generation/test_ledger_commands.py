@@ -133,7 +133,7 @@ def test_an_empty_ledger_is_valid_and_asks_whether_it_is_the_right_one(tmp_path:
     done = holdfast("credits", "check", folder=tmp_path)
     assert done.returncode == 0
     assert "the ledger is valid; 0 accounts, 0 entries" in done.stdout
-    assert "nobody has used the service on this database: is it the right one?" in done.stdout
+    assert "the ledger has no accounts yet: is this the right database?" in done.stdout
     assert "is this the right directory?" in done.stderr
 
 

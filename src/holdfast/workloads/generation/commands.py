@@ -27,7 +27,7 @@ async def check(call: CommandCall) -> Report:
     entries = _count(totals.entries, "entry", "entries")
     lines.insert(0, f"the ledger is {said}; {_count(totals.accounts, 'account')}, {entries}")
     if not totals.accounts and not totals.faults:
-        lines.append("nobody has used the service on this database: is it the right one?")
+        lines.append("the ledger has no accounts yet: is this the right database?")
     titles = ("issued", "spent", "forfeited", "available", "reserved", "sum")
     row = (totals.issued, totals.spent, totals.forfeited, totals.available, totals.reserved, totals.sum)
     return Report(data, lines, (titles, [row]), failed=bool(totals.faults))

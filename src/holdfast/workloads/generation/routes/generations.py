@@ -114,7 +114,7 @@ async def _enqueued(request: Request, payload: dict[str, Any]) -> Created:
 
 
 async def _own_key(request: Request, user: str, key: str) -> str:
-    """Of this user: nobody else can use it first, since nobody else can compute it."""
+    """Of this user: another user cannot use it first, because it cannot be computed without the secret."""
     digest = hmac.digest(await request.secret("keys"), msgspec.json.encode([user, key]), "sha256")
     return f"generation-{digest.hex()}"
 
