@@ -274,7 +274,7 @@ async def _server_backend(app: App, options: WorkerOptions, slots: int) -> Async
     settings, clock, ids = app.settings, app.clock, app.ids
     client = Client(options.server or "", settings.worker_key, clock=clock, ids=ids)
     source = HttpSource(client, clock, ids)
-    outage.of = "the server"
+    database, outage.of = outage.of, "the server"
     try:
         await source.heartbeat([], liveness=Liveness.IDLE, slots=slots)  # fails at once if the key is rejected
         yield WorkerBackend(
@@ -286,6 +286,7 @@ async def _server_backend(app: App, options: WorkerOptions, slots: int) -> Async
             },
         )
     finally:
+        outage.of = database
         await source.close()
 
 

@@ -63,6 +63,16 @@ class Playground:
         finally:
             await asyncio.to_thread(self._run, "queues", "resume", "generation")
 
+    @asynccontextmanager
+    async def one_at_a_time(self) -> AsyncIterator[None]:
+        """The worker does not claim the next request ahead, which would be shown as running."""
+        limit = ("limits", "set", "type:GENERATION_RUN", "--concurrency")
+        await asyncio.to_thread(self._run, *limit, "1")
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._run, *limit, "none")
+
     def key(self, scopes: str, subject: str = "alice") -> str:
         """Of a new key. With the first one, the server asks for a key."""
         file = self.folder / f"{subject} {scopes}.key"

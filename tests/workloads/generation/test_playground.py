@@ -92,13 +92,14 @@ async def test_queued_requests_show_their_position_and_can_be_canceled(
         await expect(first.get_by_role("button", name="Cancel")).to_be_hidden()
         await until_shown(second)
         await expect(page.locator("#credits small")).to_be_hidden()
-        await generate(page, "a stepwise staircase", 3)
-        await expect(request(page, "a stepwise staircase")).to_contain_text("Running")
-        await generate(page, "the third in the queue")
-        await expect(request(page, "the third in the queue")).to_contain_text("Queued · next in line · about")
-        for number in range(1, 4):
-            (playground.steps / str(number)).touch()
-        await until_shown(request(page, "the third in the queue"))
+        async with playground.one_at_a_time():
+            await generate(page, "a stepwise staircase", 3)
+            await expect(request(page, "a stepwise staircase")).to_contain_text("Running")
+            await generate(page, "the third in the queue")
+            await expect(request(page, "the third in the queue")).to_contain_text("Queued · next in line · about")
+            for number in range(1, 4):
+                (playground.steps / str(number)).touch()
+            await until_shown(request(page, "the third in the queue"))
 
 
 async def test_a_double_click_makes_one_generation_and_a_later_click_another(
