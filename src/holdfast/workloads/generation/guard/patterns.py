@@ -1,5 +1,5 @@
 """Patterns of operators: regular expressions of RE2, because they run on the event loop. Whatever the pattern is, the
-time of a match grows only as the length of the text."""
+time to find a match grows only as the length of the text."""
 
 from __future__ import annotations
 

@@ -77,12 +77,14 @@ class PromptGuard:
         return any(self._matches(patterns, text) for text in {clean.casefold(), latin(clean).casefold()})
 
     def _matches(self, patterns: Iterable[Pattern], text: str) -> bool:
-        found = [match.span() for pattern in patterns for match in pattern.finditer(text)]
-        if not found:
+        found = (match.span() for pattern in patterns for match in pattern.finditer(text))
+        if (first := next(found, None)) is None:
             return False
         reading = Reading(text)
         letters, offsets = self._allowed.content.verbatim(reading), reading.offsets
-        return not _Cover((offsets[start], offsets[end - 1] + 1) for start, end in letters).has_all(found)
+        return not _Cover((offsets[start], offsets[end - 1] + 1) for start, end in letters).has_all(
+            chain([first], found)
+        )
 
 
 class _Cover:
